@@ -7,7 +7,7 @@ TestbedError                what the command line catches; carries the exit code
 |-- RunFailed               1  the run started and did not end well (a rank died, a bound broke, a switch never came)
 `-- InternalError           1  our own bug: a state that the code promises never to reach
 
-It lives in the lowest layer because every layer raises from it.
+It lives in the lowest layer because every layer raises from it.  The names say what happened, without an Error suffix.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ class UserError(TestbedError):
     exit_code = 2
 
 
-class UnknownName(UserError):
+class UnknownName(UserError):  # noqa: N818
     """A name that a registry does not hold."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
@@ -35,7 +35,7 @@ class UnknownName(UserError):
         super().__init__(f"unknown {kind} '{name}'; known: {', '.join(self.known) or 'none'}")
 
 
-class MissingFeature(TestbedError):
+class MissingFeature(TestbedError):  # noqa: N818
     """The machine cannot do what was asked: `feature` is absent, `remedy` is how to get it."""
 
     exit_code = 3
@@ -46,7 +46,7 @@ class MissingFeature(TestbedError):
         super().__init__(f"{feature}; {remedy}")
 
 
-class RunFailed(TestbedError):
+class RunFailed(TestbedError):  # noqa: N818
     """The run began and failed; nothing of it may be published as a result."""
 
 

@@ -5,12 +5,15 @@
 Nothing here touches a kernel; the testbed builds it, the controller routes it, the reports draw it.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import IPv4Address
 
 from topologies.errors import UserError
+
+_NODE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
 
 MAX_INTERFACE_NAME = 15
 """Characters: IFNAMSIZ of linux/if.h is 16 with the closing zero."""
@@ -60,11 +63,13 @@ class Link:
     delay_ns: int
     buffer_bytes: int
     """What the egress queue in front of each direction may hold before it drops."""
+    number: int = 1
+    """From 1 among the parallel cables of the same two nodes."""
 
     @property
     def name(self) -> str:
-        """`leaf1-spine2`, as failure schedules and tables call it."""
-        return f"{self.a.node}-{self.b.node}"
+        """`leaf1-spine2`, as failure schedules and tables call it; the second parallel cable is `leaf1-spine2.2`."""
+        return f"{self.a.node}-{self.b.node}" + (f".{self.number}" if self.number > 1 else "")
 
     def ends(self) -> tuple[tuple[Interface, Interface], tuple[Interface, Interface]]:
         """Both directions as (from, to)."""
@@ -90,6 +95,19 @@ class Topology:
         _check_interfaces(self)
         _check_links(self)
 
+    def __hash__(self) -> int:
+        """Lets graph questions be cached; equality still compares everything."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.hosts, self.switches, self.links, self.mtu))
+
+    @property
+    def nodes(self) -> tuple[Host | Switch, ...]:
+        """Hosts, then switches."""
+        return (*self.hosts, *self.switches)
+
     @cached_property
     def switch_named(self) -> Mapping[str, Switch]:
         """Name -> switch."""
@@ -101,9 +119,19 @@ class Topology:
         return {host.name: host for host in self.hosts}
 
     @cached_property
+    def link_of(self) -> Mapping[str, Link]:
+        """Interface name -> its cable."""
+        return {end.name: link for link in self.links for end in (link.a, link.b)}
+
+    @cached_property
+    def link_named(self) -> Mapping[str, Link]:
+        """Link name -> link."""
+        return {link.name: link for link in self.links}
+
+    @cached_property
     def interfaces_of(self) -> Mapping[str, tuple[Interface, ...]]:
         """Node name -> its interfaces in port order."""
-        found: dict[str, list[Interface]] = {node.name: [] for node in (*self.hosts, *self.switches)}
+        found: dict[str, list[Interface]] = {node.name: [] for node in self.nodes}
         for end in self.interfaces():
             found[end.node].append(end)
         return {node: tuple(sorted(ends, key=lambda end: end.port)) for node, ends in found.items()}
@@ -125,10 +153,16 @@ class Topology:
 
 
 def _check_names(topology: Topology) -> None:
-    names = [node.name for node in (*topology.hosts, *topology.switches)]
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"topology {topology.name}: two nodes are called '{name}'; node names must differ")
+    names: set[str] = set()
+    for node in topology.nodes:
+        if not _NODE_NAME.fullmatch(node.name):
+            raise UserError(
+                f"topology {topology.name}: '{node.name}' cannot name a node; use letters, digits, '_' and '.', "
+                "with a letter in front"
+            )
+        if node.name in names:
+            raise UserError(f"topology {topology.name}: two nodes are called '{node.name}'; node names must differ")
+        names.add(node.name)
     dpids: dict[int, str] = {}
     for switch in topology.switches:
         if not 0 < switch.dpid < 2**48:
@@ -141,7 +175,7 @@ def _check_names(topology: Topology) -> None:
 
 
 def _check_interfaces(topology: Topology) -> None:
-    nodes = {node.name for node in (*topology.hosts, *topology.switches)}
+    nodes = {node.name for node in topology.nodes}
     hosts = {host.name for host in topology.hosts}
     seen: dict[str, set[object]] = {"name": set(), "ip": set(), "mac": set(), "port": set()}
     for end in topology.interfaces():
@@ -149,7 +183,9 @@ def _check_interfaces(topology: Topology) -> None:
         if end.node not in nodes:
             raise UserError(f"{where}: node '{end.node}' does not exist; declare it under hosts or switches")
         if len(end.name) > MAX_INTERFACE_NAME:
-            raise UserError(f"{where}: {len(end.name)} characters, Linux allows {MAX_INTERFACE_NAME}; shorten the node's name")
+            raise UserError(
+                f"{where}: {len(end.name)} characters, Linux allows {MAX_INTERFACE_NAME}; shorten the node's name"
+            )
         if (end.node in hosts) != (end.ip is not None and end.mac is not None):
             raise UserError(f"{where}: hosts' interfaces have an address and a MAC, switches' have neither")
         for kind, value in (("name", end.name), ("ip", end.ip), ("mac", end.mac), ("port", (end.node, end.port))):
@@ -159,8 +195,14 @@ def _check_interfaces(topology: Topology) -> None:
 
 
 def _check_links(topology: Topology) -> None:
+    names: set[str] = set()
     for link in topology.links:
         where = f"topology {topology.name}: link {link.name}"
+        if link.a.node == link.b.node:
+            raise UserError(f"{where}: both ends are on {link.a.node}; a cable joins two nodes")
+        if link.name in names:
+            raise UserError(f"{where}: two links have this name; parallel cables need different numbers")
+        names.add(link.name)
         if link.rate_bps <= 0:
             raise UserError(f"{where}: rate must be above 0")
         if link.delay_ns < 0:

@@ -5,11 +5,16 @@ Inside the project a rate is `rate_bps` (int, bit/s), a delay `delay_ns` (int), 
 
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from fractions import Fraction
 
 from topologies.errors import UserError
 
-_RATE = {"": 1, "bit": 1, "bps": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_RATE = {
+    f"{prefix}{suffix}": 1000**power
+    for power, prefix in enumerate(("", "k", "m", "g", "t"))
+    for suffix in ("", "bit", "bits", "bps", "b/s", "bit/s")
+}
 _DELAY = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 _SIZE = {
     "": 1,
@@ -33,8 +38,7 @@ def _parse(text: str | int, *, kind: str, units: Mapping[str, int], example: str
 
 def parse_rate(text: str | int) -> int:
     """`100G`, `100gbit`, `25Gbps`, `400Gb/s`, `1000000` -> bit/s (SI prefixes).  Raises UserError."""
-    unit = re.sub(r"(?<=[kmgt])(bit/s|bits|bit|b/s|bps)$", "", str(text).strip().lower())
-    return _parse(unit, kind="rate", units=_RATE, example="100G, 25Gbit or 400Gb/s")
+    return _parse(text, kind="rate", units=_RATE, example="100G, 25Gbit or 400Gb/s")
 
 
 def parse_delay(text: str | int) -> int:
@@ -51,8 +55,13 @@ def parse_size(text: str | int) -> int:
 def _format(value: int, steps: Mapping[str, int]) -> str:
     for suffix, step in sorted(steps.items(), key=lambda item: -item[1]):
         if value >= step:
-            return f"{value / step:.6g}{suffix}"
+            return f"{_six_digits(Decimal(value) / step)}{suffix}"
     return f"{value}{min(steps, key=lambda suffix: steps[suffix])}"
+
+
+def _six_digits(value: Decimal) -> str:
+    """Six significant digits, never an exponent: what it prints can be read back."""
+    return f"{value.quantize(Decimal(1).scaleb(value.adjusted() - 5)).normalize():f}"
 
 
 def format_rate(rate_bps: int) -> str:

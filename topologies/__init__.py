@@ -1,0 +1,1 @@
+"""What the network is: fabrics as pure data, with generators, a file format, graph questions and drawings."""
