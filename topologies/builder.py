@@ -9,7 +9,7 @@ Ports count up in the order of the cables: from 0 on a host, from 1 on a switch.
 order of the switches.  A host's NIC gets 10.pod.leaf.host and the MAC 02:00:<those four bytes>.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address
 
 from topologies.errors import UserError
@@ -55,6 +55,13 @@ class Builder:
         )
         self._links.append(link)
         return link
+
+    def mesh(self, lower: Sequence[Switch], upper: Sequence[Switch], wire: Wire, *, cables: int = 1) -> None:
+        """Joins every lower switch with every upper one by so many parallel cables."""
+        for below in lower:
+            for above in upper:
+                for _ in range(cables):
+                    self.cable(below, above, wire)
 
     def topology(self, name: str, *, parameters: Mapping[str, str | int]) -> Topology:
         """The finished fabric, checked.  Raises UserError."""

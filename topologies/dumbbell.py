@@ -3,7 +3,7 @@
 h1 --+                          +-- h5
 h2 --+                          +-- h6
 h3 --+ left ==============right +-- h7        `hosts` on each side, at `rate` and `delay`;
-h4 --+        bottleneck        +-- h8        the cable in the middle at `bottleneck` and `bottleneck_delay`
+h4 --+        bottleneck        +-- h8        the middle at `bottleneck_rate`, `_delay`
 """
 
 import sys
@@ -24,7 +24,7 @@ def dumbbell(
     *,
     hosts: Annotated[int, "hosts on each side"] = 4,
     rate: Annotated[str, "rate of the hosts' links"] = "100G",
-    bottleneck: Annotated[str, "rate of the middle link; rate means as the hosts' links"] = "rate",
+    bottleneck_rate: Annotated[str, "rate of the middle link; rate means as the hosts' links"] = "rate",
     delay: Annotated[str, "one-way delay of the hosts' links"] = "1us",
     bottleneck_delay: Annotated[str, "one-way delay of the middle link; delay means as the hosts' links"] = "delay",
     buffer: Annotated[str, "buffer of every port; auto is 5 kB per Gb/s"] = "auto",
@@ -32,12 +32,13 @@ def dumbbell(
 ) -> Topology:
     """Two switches and one cable between them: every flow from left to right shares it.  Raises UserError."""
     asked = dict(locals())
-    near = read.wire(rate=rate, delay=delay, buffer=buffer)
-    middle = read.wire(
-        rate=rate if bottleneck == "rate" else bottleneck,
-        delay=delay if bottleneck_delay == "delay" else bottleneck_delay,
+    near, middle = read.wires(
+        rate=rate,
+        uplink_rate=bottleneck_rate,
+        delay=delay,
+        uplink_delay=bottleneck_delay,
         buffer=buffer,
-        names=("bottleneck", "bottleneck_delay", "buffer"),
+        between="bottleneck",
     )
     per_side = read.count("hosts", hosts)
     fabric = Builder(mtu=read.mtu("mtu", mtu))

@@ -1,12 +1,10 @@
-"""A two-tier Clos: what do path choice and oversubscription between racks cost?
+r"""A two-tier Clos: what do path choice and oversubscription between racks cost?
 
-  spine1      spine2      spine3      spine4
-    |  \\        |  \\       /  |       /  |       every leaf has `cables` links of `uplink_rate`
-    |   `-.     |   `-. .-'   |    .-'   |       and `uplink_delay` to every spine
-    |      `-.. |  ..-' `-..  | ..-'     |
-  leaf1       leaf2       leaf3       leaf4
- / | | \\     / | | \\     / | | \\     / | | \\     `hosts` per leaf at `rate` and `delay`
-h1 ... h4   h5 ... h8   h9 .. h12  h13 .. h16    10.0.leaf.host
+spine1    spine2    spine3    spine4       every leaf has `cables` links of `uplink_rate`
+   :    .    :    .    :    .    :         and `uplink_delay` to every spine (full mesh)
+ leaf1     leaf2     leaf3     leaf4
+ / .. \    / .. \    / .. \    / .. \      `hosts` per leaf at `rate` and `delay`
+h1 .. h4  h5 .. h8  h9 . h12  h13 . h16    10.0.leaf.host
 """
 
 import sys
@@ -38,13 +36,7 @@ def leaf_spine(
 ) -> Topology:
     """Racks under leaves, every leaf linked to every spine: one path per spine between racks.  Raises UserError."""
     asked = dict(locals())
-    near = read.wire(rate=rate, delay=delay, buffer=buffer)
-    up = read.wire(
-        rate=rate if uplink_rate == "rate" else uplink_rate,
-        delay=delay if uplink_delay == "delay" else uplink_delay,
-        buffer=buffer,
-        names=("uplink_rate", "uplink_delay", "buffer"),
-    )
+    near, up = read.wires(rate=rate, uplink_rate=uplink_rate, delay=delay, uplink_delay=uplink_delay, buffer=buffer)
     per_leaf, per_pair = read.count("hosts", hosts), read.count("cables", cables, most=16)
     fabric = Builder(mtu=read.mtu("mtu", mtu))
     leaf_switches = [fabric.switch(f"leaf{leaf}", tier="leaf") for leaf in read.numbers("leaves", leaves)]
@@ -53,10 +45,7 @@ def leaf_spine(
         for number in range(1, per_leaf + 1):
             host = fabric.host(f"h{(leaf - 1) * per_leaf + number}", rack=leaf)
             fabric.cable(host, leaf_switch, near, address=address_of(pod=0, leaf=leaf, host=number))
-    for leaf_switch in leaf_switches:
-        for spine_switch in spine_switches:
-            for _ in range(per_pair):
-                fabric.cable(leaf_switch, spine_switch, up)
+    fabric.mesh(leaf_switches, spine_switches, up, cables=per_pair)
     return fabric.topology("leaf_spine", parameters=asked)
 
 

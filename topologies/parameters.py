@@ -79,6 +79,23 @@ def wire(
     )
 
 
+def wires(
+    *, rate: str, uplink_rate: str, delay: str, uplink_delay: str, buffer: str, between: str = "uplink"
+) -> tuple[Wire, Wire]:
+    """The hosts' cables and the ones between switches, whose `rate` and `delay` stand for the hosts' values.
+
+    `between` begins the names of the second kind's parameters.  Raises UserError naming the one at fault.
+    """
+    near = wire(rate=rate, delay=delay, buffer=buffer)
+    far = wire(
+        rate=rate if uplink_rate == "rate" else uplink_rate,
+        delay=delay if uplink_delay == "delay" else uplink_delay,
+        buffer=buffer,
+        names=(f"{between}_rate", f"{between}_delay", "buffer"),
+    )
+    return near, far
+
+
 def mtu(name: str, value: str | int) -> int:
     """Bytes of IP packet; the upper end is what a veth takes.  Raises UserError naming the parameter."""
     return count(name, value, least=576, most=65521)

@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from topologies import dumbbell, leaf_spine, star
+from topologies import dumbbell, fat_tree, leaf_spine, rail, star
 from topologies.errors import UnknownName, UserError
 from topologies.generator import Generator
 from topologies.model import Topology
 
 TOPOLOGIES: Mapping[str, Generator] = MappingProxyType(
-    {module.GENERATOR.name: module.GENERATOR for module in (star, dumbbell, leaf_spine)}
+    {module.GENERATOR.name: module.GENERATOR for module in (star, dumbbell, leaf_spine, fat_tree, rail)}
 )
 """Name -> generator, in the order `./run list` shows them."""
 
