@@ -1,0 +1,62 @@
+"""What the user asked for, checked on the machine before a guest boots and carried into it as one JSON file."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from experiments.run_folder import read_json, write_json
+from topologies.errors import UserError
+
+Clock = Literal["virtual", "real"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One run, as asked for.  Everything is text or a number so that it survives JSON unchanged."""
+
+    experiment: str
+    script: str
+    """The experiment's file, which the guest runs again."""
+    topology: str
+    policy: str
+    clock: Clock = "virtual"
+    seed: int = 1
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """`--set` for the experiment itself."""
+    host: Mapping[str, str] = field(default_factory=dict)
+    """`--set host.KEY=VALUE`: the hosts' stacks and NICs."""
+    pcap: str = "none"
+    mn_cli: bool = False
+
+    def write(self, path: Path) -> None:
+        """As JSON."""
+        write_json(path, dataclasses.asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> "Request":
+        """What `write` wrote."""
+        return cls(**read_json(path))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the manifest."""
+        return dataclasses.asdict(self)
+
+
+HOST_PREFIX = "host."
+
+
+def split_settings(pairs: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """`["sizes=1M", "host.cc=dctcp"]` -> ({"sizes": "1M"}, {"cc": "dctcp"}).  Raises UserError."""
+    own: dict[str, str] = {}
+    host: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UserError(f"--set {pair}: write key=value")
+        target, name = (host, key.removeprefix(HOST_PREFIX)) if key.startswith(HOST_PREFIX) else (own, key)
+        if name in target:
+            raise UserError(f"--set {key} is given twice")
+        target[name] = value
+    return own, host

@@ -1,0 +1,119 @@
+"""The machine's side of a run: check the request, boot the guest (or use this kernel), show the outcome.
+
+    request -> check -> run folder -> guest: script --inside request.json -> results.json -> tables and report.html
+"""
+
+import sys
+from dataclasses import dataclass
+
+from controller.policies import parse_policy
+from experiments.console import Console
+from experiments.experiment import Experiment
+from experiments.pcap import capture_points
+from experiments.request import HOST_PREFIX, Request
+from experiments.run_folder import RunFolder, read_json, write_json
+from experiments.settings import Settings, parse_settings
+from testbed.host_settings import HostSettings
+from topologies.errors import MissingFeature, RunFailed, TestbedError, UserError
+from topologies.json_form import to_json
+from topologies.model import Topology
+from topologies.registry import parse_topology
+
+GUEST_FOLDER = "/out"
+"""Where the guest sees the run folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A request whose every word was found to mean something."""
+
+    topology: Topology
+    settings: Settings
+    host: HostSettings
+
+
+def check(experiment: Experiment, request: Request) -> Checked:
+    """Parses all that the user wrote before anything is made.  Raises UserError."""
+    topology = parse_topology(request.topology)
+    parse_policy(request.policy)
+    capture_points(request.pcap, topology)
+    return Checked(
+        topology=topology,
+        settings=parse_settings(experiment.settings, request.settings),
+        host=parse_settings(HostSettings, request.host, prefix=HOST_PREFIX),
+    )
+
+
+def run(experiment: Experiment, request: Request, checked: Checked, folder: RunFolder, console: Console) -> None:
+    """Runs a checked request in `folder`.  Raises RunFailed or MissingFeature; the folder then says why."""
+    request.write(folder.request)
+    write_json(folder.topology, to_json(checked.topology))
+    console.say(f"{experiment.name}: {checked.topology.name}, policy {request.policy}, seed {request.seed}, "
+                f"{request.clock} clock, in {folder.path}")
+    try:
+        if request.clock == "virtual":
+            _run_in_guest(request, folder, console)
+        else:
+            _run_here(experiment, request, checked, folder, console)
+    except TestbedError as error:
+        folder.results.unlink(missing_ok=True)
+        write_json(folder.error, {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code})
+        raise
+    _conclude(folder, console)
+
+
+def _run_in_guest(request: Request, folder: RunFolder, console: Console) -> None:
+    from testbed.guest.machine import Boot, boot
+
+    code = boot(
+        Boot(
+            command=(sys.executable, request.script, "--inside", f"{GUEST_FOLDER}/{folder.request.name}"),
+            run_dir=folder.path,
+            seed=request.seed,
+            interactive=request.mn_cli,
+        ),
+        on_line=console.progress,
+    )
+    if code != 0:
+        raise _failure(folder, code)
+
+
+def _failure(folder: RunFolder, code: int) -> TestbedError:
+    """The error that the guest's side wrote down, as itself again."""
+    if not folder.error.exists():
+        return RunFailed(f"the experiment ended with exit code {code} in the guest; {folder.log} has what it said")
+    found = read_json(folder.error)
+    error = TestbedError(found["message"])
+    error.exit_code = found["exit_code"]
+    return error
+
+
+def _run_here(experiment: Experiment, request: Request, checked: Checked, folder: RunFolder, console: Console) -> None:
+    from experiments import lab
+    from testbed.doctor import missing_for
+
+    missing = missing_for("real")
+    if missing:
+        raise MissingFeature(
+            "--clock real: this machine lacks " + "; ".join(f"{check.name} ({check.remedy})" for check in missing),
+            "./run doctor shows all that it needs, and --clock virtual needs none of it",
+        )
+    lab.run_inside(experiment, request, checked.settings, folder, say=console.progress)
+
+
+def _conclude(folder: RunFolder, console: Console) -> None:
+    """Tables for the terminal, report.html for the browser, both from the folder alone."""
+    from experiments import report
+
+    if not folder.results.exists():
+        raise RunFailed(f"the run ended without results; {folder.log} has what it said")
+    for table in report.tables(folder):
+        console.say(table)
+    report.write_page(folder)
+    verdict = read_json(folder.results)
+    if not verdict["valid"]:
+        raise RunFailed("the run is not valid: " + "; ".join(verdict["reasons"]))
+    console.say(f"\n{console.elapsed_s:.1f} s of wall time.  Report: {folder.report}")
+
+
+__all__ = ["Checked", "UserError", "check", "run"]
