@@ -26,14 +26,31 @@ app = typer.Typer(
 NEEDS_OUT = Annotated[Path | None, typer.Option(help="The run's folder (new or empty).")]
 
 
-def _request(name: str, topology: str, policy: str, *, seed: int, settings: list[str], clock: str = "virtual",
-             mn_cli: bool = False) -> Request:
+def _request(
+    name: str,
+    topology: str,
+    policy: str,
+    *,
+    seed: int,
+    settings: list[str],
+    clock: str = "virtual",
+    mn_cli: bool = False,
+) -> Request:
     own, host = split_settings(settings)
     if clock not in ("virtual", "real"):
         raise UserError(f"--clock {clock}: no such clock; known: real, virtual")
     script = Path(__file__).parent / f"{name}.py"
-    return Request(experiment=name, script=str(script), topology=topology, policy=policy, seed=seed, settings=own,
-                   host=host, clock="real" if clock == "real" else "virtual", mn_cli=mn_cli)
+    return Request(
+        experiment=name,
+        script=str(script),
+        topology=topology,
+        policy=policy,
+        seed=seed,
+        settings=own,
+        host=host,
+        clock="real" if clock == "real" else "virtual",
+        mn_cli=mn_cli,
+    )
 
 
 @app.command()
@@ -111,8 +128,9 @@ def shell(
     """Mininet's own CLI on the fabric: `h1 ping -c3 h16`, `link leaf1 spine1 down`, `help`."""
     from experiments.shell import EXPERIMENT
 
-    execute(EXPERIMENT, _request("shell", topology, policy, seed=seed, settings=settings, clock=clock, mn_cli=True),
-            out=out)
+    execute(
+        EXPERIMENT, _request("shell", topology, policy, seed=seed, settings=settings, clock=clock, mn_cli=True), out=out
+    )
 
 
 @app.command()

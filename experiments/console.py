@@ -29,7 +29,9 @@ class Console:
     def __enter__(self) -> "Console":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._log is not None:
             self._log.close()
             self._log = None

@@ -6,7 +6,6 @@ The control socket answers one JSON object per line; `controller/README.md` list
 """
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -25,7 +24,9 @@ READY_TIMEOUT_S = 30.0
 class ControllerProcess:
     """Runs the controller beside a fabric.  A context manager: leaving it ends the process."""
 
-    def __init__(self, *, topology: Path, policy: str, seed: int, log: Path, socket_path: Path, port: int = 6653) -> None:
+    def __init__(
+        self, *, topology: Path, policy: str, seed: int, log: Path, socket_path: Path, port: int = 6653
+    ) -> None:
         """`topology` is a JSON file; `log` takes all that the controller prints."""
         self.endpoint = f"127.0.0.1:{port}"
         self._argv = [
@@ -43,7 +44,9 @@ class ControllerProcess:
         self._undo.callback(self._stop)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._undo.close()
 
     def wait_ready(self) -> dict[str, Any]:
@@ -85,5 +88,4 @@ class ControllerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._socket_path.exists():
-            os.unlink(self._socket_path)
+        self._socket_path.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ runs/20261130-231500-all_reduce/
 |-- error.json       why the run failed; absent when it did not
 |-- topology.json    the fabric as data;  controller.log  ranks/  log.txt  what was said
 |-- pcap/            captures, when asked for
+|-- wall.json        wall-clock seconds of the run's stages, the one file that differs between equal runs
 `-- report.html      made from the files above and from nothing else
 """
 
@@ -54,6 +55,11 @@ class RunFolder:
     def controller_log(self) -> Path:
         """All that the controller said."""
         return self.path / "controller.log"
+
+    @property
+    def wall(self) -> Path:
+        """Wall-clock seconds by stage."""
+        return self.path / "wall.json"
 
     @property
     def log(self) -> Path:

@@ -1,6 +1,6 @@
 """The machine's side of a run: check the request, boot the guest (or use this kernel), show the outcome.
 
-    request -> check -> run folder -> guest: script --inside request.json -> results.json -> tables and report.html
+request -> check -> run folder -> guest: script --inside request.json -> results.json -> tables and report.html
 """
 
 import sys
@@ -48,8 +48,10 @@ def run(experiment: Experiment, request: Request, checked: Checked, folder: RunF
     """Runs a checked request in `folder`.  Raises RunFailed or MissingFeature; the folder then says why."""
     request.write(folder.request)
     write_json(folder.topology, to_json(checked.topology))
-    console.say(f"{experiment.name}: {checked.topology.name}, policy {request.policy}, seed {request.seed}, "
-                f"{request.clock} clock, in {folder.path}")
+    console.say(
+        f"{experiment.name}: {checked.topology.name}, policy {request.policy}, seed {request.seed}, "
+        f"{request.clock} clock, in {folder.path}"
+    )
     try:
         if request.clock == "virtual":
             _run_in_guest(request, folder, console)
@@ -59,6 +61,7 @@ def run(experiment: Experiment, request: Request, checked: Checked, folder: RunF
         folder.results.unlink(missing_ok=True)
         write_json(folder.error, {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code})
         raise
+    write_json(folder.wall, {"total_s": console.elapsed_s, "marks_s": console.marks})
     _conclude(folder, console)
 
 

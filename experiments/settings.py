@@ -66,7 +66,9 @@ def parse_settings(kind: type[Chosen], values: Mapping[str, str], *, prefix: str
         for fault in error.errors():
             key = prefix + ".".join(str(part) for part in fault["loc"][:1])
             if fault["type"] == "extra_forbidden":
-                faults.append(f"--set {key}: no such key; known: {', '.join(prefix + name for name in kind.model_fields)}")
+                faults.append(
+                    f"--set {key}: no such key; known: {', '.join(prefix + name for name in kind.model_fields)}"
+                )
             else:
                 faults.append(f"--set {key}={fault['input']}: {fault['msg'].removeprefix('Value error, ')}")
     raise UserError("\n".join(faults))
