@@ -1,0 +1,39 @@
+#!/bin/sh
+# The guest's first process: a root of its own (the machine's below, read only; memory above), the command, power off.
+# The guest was started with the run folder as its working directory, which a hostfs path reaches as /proc/self/cwd:
+# so no path is ever on the kernel's command line, and none of their characters can hurt.
+# Only what Debian and Ubuntu call essential is used here; the guest kernel ends with reboot(2), through perl-base.
+set -e
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LIBMOUNT_FORCE_MOUNT2=always
+run_dir=/proc/self/cwd/
+
+mount -t tmpfs tmpfs /mnt
+mkdir -p /mnt/upper /mnt/work /mnt/root
+mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work /mnt/root
+cd /mnt/root
+mkdir -p out
+cat > /mnt/fstab <<-FSTAB
+	proc    /mnt/root/proc     proc     defaults              0 0
+	sysfs   /mnt/root/sys      sysfs    defaults              0 0
+	tmpfs   /mnt/root/run      tmpfs    mode=755              0 0
+	dev     /mnt/root/dev      devtmpfs defaults              0 0
+	none    /mnt/root/out      hostfs   $run_dir              0 0
+FSTAB
+mount -a -T /mnt/fstab
+mkdir -p dev/pts dev/shm run/root
+cat > /mnt/fstab <<-FSTAB
+	bpf     /mnt/root/sys/fs/bpf  bpf     defaults            0 0
+	devpts  /mnt/root/dev/pts     devpts  ptmxmode=0666       0 0
+	shm     /mnt/root/dev/shm     tmpfs   mode=1777           0 0
+FSTAB
+mount -a -T /mnt/fstab
+ln -sf /proc/self/fd dev/fd
+
+exec chroot . /bin/sh -c '
+    ip link set lo up
+    echo testbed > /proc/sys/kernel/hostname
+    echo 127.0.0.1 localhost testbed > /etc/hosts
+    code=0
+    /bin/sh /out/.guest/command || code=$?
+    echo $code > /out/.guest/exit
+    exec perl -e "syscall(169, 0xfee1dead, 672274793, 0x4321fedc)"  # reboot(2): power off'
