@@ -83,6 +83,17 @@ def paths(topology: Topology, source: str, destination: str) -> tuple[tuple[Inte
     )
 
 
+def path_count(topology: Topology, source: str, destination: str, down: frozenset[str] = NOTHING) -> int:
+    """How many shortest paths there are, counted without listing them; 0 when there is none.  Raises UnknownName."""
+    _known_switch(topology, source)
+    hops = distances(topology, destination, down)
+    ways = {destination: 1}
+    for switch in sorted(hops, key=lambda name: hops[name])[1:]:
+        towards = next_hops(topology, switch, destination, down)
+        ways[switch] = sum(ways[topology.peer_of[own.name].node] for own in towards)
+    return ways.get(source, 0)
+
+
 def host_prefix(topology: Topology, leaf: str) -> IPv4Network | None:
     """10.pod.leaf.0/24 when exactly this leaf's NICs are in it; None when its addresses need a rule each."""
     own = {end.ip for end in hosts_below(topology, leaf)}

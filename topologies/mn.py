@@ -42,13 +42,18 @@ def mininet_topo(topology: Topology) -> Any:
             for switch in topology.switches:
                 self.addSwitch(switch.name, dpid=f"{switch.dpid:016x}")
             for link in topology.links:
-                self.addLink(link.a.node, link.b.node, **link_options(link))
+                self.addLink(link.a.node, link.b.node, key=link.number, **link_options(link))
 
         def nodes(self, sort: bool = True) -> list[str]:
             return [node.name for node in topology.nodes]
 
         def links(self, sort: bool = False, withKeys: bool = False, withInfo: bool = False) -> list[Any]:  # noqa: N803
-            return list(self.iterLinks(withKeys, withInfo))
+            return [
+                (link.a.node, link.b.node)
+                + (link.number,) * withKeys
+                + (self.linkInfo(link.a.node, link.b.node, link.number),) * withInfo
+                for link in topology.links
+            ]
 
     return FabricTopo()
 
