@@ -41,13 +41,28 @@ class Builder:
         self._switches[name] = Switch(name=name, dpid=free if dpid is None else dpid, tier=tier, pod=pod)
         return self._switches[name]
 
-    def cable(self, a: Host | Switch, b: Host | Switch, wire: Wire, *, address: IPv4Address | None = None) -> Link:
-        """Joins two nodes at their next free ports; `address` is the one of the host's end, if there is one."""
+    def reserve(self, node: str, port: int) -> None:
+        """Keeps a port out of the automatic numbering: a cable will ask for it by number."""
+        self._ports.setdefault(node, set()).add(port)
+
+    def cable(
+        self,
+        a: Host | Switch,
+        b: Host | Switch,
+        wire: Wire,
+        *,
+        address: IPv4Address | None = None,
+        ports: tuple[int | None, int | None] = (None, None),
+    ) -> Link:
+        """Joins two nodes at `ports` or their next free ones; `address` is the one of the host's end, if there is one.
+
+        Raises UserError for a host's end without an address.
+        """
         pair = frozenset((a.name, b.name))
         self._cables_between[pair] = self._cables_between.get(pair, 0) + 1
         link = Link(
-            a=self._interface(a, address),
-            b=self._interface(b, address),
+            a=self._interface(a, address, ports[0]),
+            b=self._interface(b, address, ports[1]),
             rate_bps=wire.rate_bps,
             delay_ns=wire.delay_ns,
             buffer_bytes=wire.buffer_bytes,
@@ -74,10 +89,11 @@ class Builder:
             parameters={key: str(value) for key, value in parameters.items()},
         )
 
-    def _interface(self, node: Host | Switch, address: IPv4Address | None) -> Interface:
+    def _interface(self, node: Host | Switch, address: IPv4Address | None, asked: int | None) -> Interface:
         first = 0 if isinstance(node, Host) else 1
         used = self._ports.setdefault(node.name, set())
-        port = next(number for number in range(first, first + len(used) + 1) if number not in used)
+        free = next(number for number in range(first, first + len(used) + 1) if number not in used)
+        port = free if asked is None else asked
         used.add(port)
         name = f"{node.name}-eth{port}"
         if isinstance(node, Switch):

@@ -5,6 +5,7 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 from topologies import dumbbell, fat_tree, leaf_spine, rail, star
@@ -25,6 +26,11 @@ def parse_topology(spec: str) -> Topology:
 
     Raises UserError naming what is wrong; UnknownName for a topology or parameter that does not exist.
     """
+    file = _FILE.fullmatch(spec.strip())
+    if file:
+        from topologies.file import read_file  # pydantic and YAML, which Debian's Mininet does not have
+
+        return read_file(Path(file[1]), parse_parameters(file[2] or "", where=file[1]))
     name, _, rest = spec.strip().partition(":")
     if name not in TOPOLOGIES:
         raise UnknownName("topology", name, [*TOPOLOGIES, "FILE.yaml"])
