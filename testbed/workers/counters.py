@@ -1,0 +1,77 @@
+"""What a rank's own host has sent and received, read in its namespace: NIC counters and TCP's event counters.
+
+A rank's view needs no privileges, costs two small reads and is exact for its host: the byte audit rests on it.
+"""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+ETHERNET_HEADER_BYTES = 14
+IPV4_HEADER_BYTES = 20
+TCP_HEADER_BYTES = 32
+"""20 and the timestamp option, padded to 12, that every segment after the SYN carries on Linux by default."""
+HEADER_BYTES = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES + TCP_HEADER_BYTES
+"""Per packet as an interface counts it: no preamble, FCS or gap.  SACK blocks and SYN options come on top."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostCounters:
+    """One reading, or the difference of two.  Sums over all NICs of the host, loopback excluded."""
+
+    tx_bytes: int
+    tx_packets: int
+    rx_bytes: int
+    rx_packets: int
+    retransmitted_segments: int
+    """TCP RetransSegs."""
+    timeouts: int
+    """TcpExt TCPTimeouts: retransmission timers that fired, whatever the state of the recovery."""
+
+    def __sub__(self, earlier: "HostCounters") -> "HostCounters":
+        """What happened since `earlier`."""
+        return HostCounters(**{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)})
+
+    @property
+    def tx_payload_bytes(self) -> int:
+        """TCP payload sent, retransmissions included: bytes less HEADER_BYTES for each packet, so that ACKs are 0."""
+        return self.tx_bytes - HEADER_BYTES * self.tx_packets
+
+    @property
+    def rx_payload_bytes(self) -> int:
+        """TCP payload received, duplicates included."""
+        return self.rx_bytes - HEADER_BYTES * self.rx_packets
+
+
+def parse_interfaces(text: str) -> dict[str, tuple[int, int, int, int]]:
+    """/proc/net/dev -> name: (rx_bytes, rx_packets, tx_bytes, tx_packets)."""
+    found = {}
+    for line in text.splitlines()[2:]:
+        name, _, values = line.partition(":")
+        numbers = [int(value) for value in values.split()]
+        found[name.strip()] = (numbers[0], numbers[1], numbers[8], numbers[9])
+    return found
+
+
+def parse_protocols(text: str) -> dict[str, dict[str, int]]:
+    """/proc/net/snmp and /proc/net/netstat: pairs of lines, names then numbers -> protocol: {counter: value}."""
+    lines = text.splitlines()
+    found: dict[str, dict[str, int]] = {}
+    for names, numbers in zip(lines[::2], lines[1::2], strict=True):
+        protocol, _, columns = names.partition(":")
+        values = numbers.partition(":")[2].split()
+        found[protocol] = dict(zip(columns.split(), map(int, values), strict=True))
+    return found
+
+
+def read_host_counters(interfaces: tuple[str, ...], *, proc_net: Path = Path("/proc/thread-self/net")) -> HostCounters:
+    """Reads the counters of the calling thread's network namespace."""
+    nics = parse_interfaces((proc_net / "dev").read_text())
+    rx_bytes, rx_packets, tx_bytes, tx_packets = (sum(nics[name][i] for name in interfaces) for i in range(4))
+    return HostCounters(
+        tx_bytes=tx_bytes,
+        tx_packets=tx_packets,
+        rx_bytes=rx_bytes,
+        rx_packets=rx_packets,
+        retransmitted_segments=parse_protocols((proc_net / "snmp").read_text())["Tcp"]["RetransSegs"],
+        timeouts=parse_protocols((proc_net / "netstat").read_text())["TcpExt"]["TCPTimeouts"],
+    )
