@@ -1,4 +1,4 @@
-"""What the grammar of a fabric file cannot see: names that do not exist, ports taken twice, addresses that do not fit."""
+"""What the grammar of a fabric file cannot see: unknown nodes, ports taken twice, addresses that do not fit."""
 
 from collections import Counter
 from collections.abc import Iterator
