@@ -6,6 +6,7 @@ cable also carries its figures as a tooltip.  The same fabric always gives the s
 """
 
 from collections.abc import Iterator, Mapping
+from math import hypot
 from xml.etree import ElementTree
 
 from topologies.errors import UnknownName, UserError
@@ -72,10 +73,11 @@ def _cables(
         group.extend(_trunks(topology, layout))
     for link in topology.links:
         share = shares.get(link.name)
+        stroke = min(THINNEST * (link.rate_bps / slowest) ** 0.5, WIDEST)
         line = _element(
             "path",
-            d=_course(topology, layout, link),
-            stroke_width=f"{min(THINNEST * (link.rate_bps / slowest) ** 0.5, WIDEST):.1f}",
+            d=_course(topology, layout, link, stroke),
+            stroke_width=f"{stroke:.1f}",
             stroke=_colour(share) if share is not None else None,
             stroke_opacity="0.2" if coloured and share is None else "0.55" if share is None else None,
         )
@@ -101,13 +103,13 @@ def _trunk_x(host: Box) -> float:
     return host.left - 8
 
 
-def _course(topology: Topology, layout: Layout, link: Link) -> str:
+def _course(topology: Topology, layout: Layout, link: Link, stroke: float) -> str:
     """From box to box: straight between rows, a stub from the trunk to a stacked host, an arc inside a row."""
     one, other = layout.boxes[link.a.node], layout.boxes[link.b.node]
     if layout.stacked and (link.a.node in topology.host_named or link.b.node in topology.host_named):
         host = one if link.a.node in topology.host_named else other
         return f"M{_trunk_x(host):.1f} {host.y:.1f}H{host.left:.1f}"
-    aside = (link.number - 1) * 5.0
+    aside = (link.number - 1) * (stroke + 2.5)
     if one.y == other.y:
         left, right = sorted((one, other), key=lambda box: box.x)
         if _neighbours(layout, link):
@@ -115,6 +117,9 @@ def _course(topology: Topology, layout: Layout, link: Link) -> str:
         bend = left.top - 44 - aside
         return f"M{left.x:.1f} {left.top:.1f}Q{(left.x + right.x) / 2:.1f} {bend:.1f} {right.x:.1f} {right.top:.1f}"
     upper, lower = sorted((one, other), key=lambda box: box.y)
+    across, down = lower.x - upper.x, lower.top - upper.bottom
+    aside *= hypot(across, down) / down  # parallel cables keep their distance at every slope
+    aside = min(aside, upper.width / 2 - 3, lower.width / 2 - 3)
     return f"M{upper.x + aside:.1f} {upper.bottom:.1f}L{lower.x + aside:.1f} {lower.top:.1f}"
 
 
@@ -148,20 +153,25 @@ def _row_names(topology: Topology, layout: Layout) -> Iterator[ElementTree.Eleme
         kinds = dict.fromkeys(topology.switch_named[name].tier for name in row if name in topology.switch_named)
         what = f"{len(row)} x {'/'.join(kinds) or 'host'}"
         yield _element("text", x="12", y=f"{first.y + 4:.1f}", font_weight="600", text=what)
+        for line, text in enumerate(_cable_kinds(topology, frozenset(row), frozenset(row))):
+            yield _small(f"{text} across", first.y + 18 + line * 14)
         above = min((layout.boxes[name] for name in rows[number - 1]), key=lambda box: box.y) if number else None
         middle = first.y - 30 if above is None else (above.y + first.y) / 2
-        for line, text in enumerate(_cable_kinds(topology, frozenset(row), rows[:number])):
-            y = middle + 4 + line * 14
-            yield _element("text", x="12", y=f"{y:.1f}", font_size="11", fill_opacity="0.75", text=text)
+        higher = frozenset(name for names in rows[:number] for name in names)
+        for line, text in enumerate(_cable_kinds(topology, frozenset(row), higher)):
+            yield _small(text, middle + 4 + line * 14)
 
 
-def _cable_kinds(topology: Topology, row: frozenset[str], above: list[tuple[str, ...]]) -> list[str]:
-    """`16 x 100 Gb/s, 1 us`: the cables from a row to the rows above it; two kinds at most, then how many more."""
-    higher = {name for names in above for name in names}
+def _small(text: str, y: float) -> ElementTree.Element:
+    return _element("text", x="12", y=f"{y:.1f}", font_size="11", fill_opacity="0.75", text=text)
+
+
+def _cable_kinds(topology: Topology, row: frozenset[str], others: frozenset[str]) -> list[str]:
+    """`16 x 100 Gb/s, 1 us`: the cables from a row to other nodes; two kinds at most, else one and how many more."""
     kinds: dict[str, int] = {}
     for link in topology.links:
-        ends = {link.a.node, link.b.node}
-        if ends & row and ends & higher:
+        one, other = link.a.node, link.b.node
+        if (one in row and other in others) or (other in row and one in others):
             kind = f"{format_rate(link.rate_bps)}, {format_delay(link.delay_ns)}"
             kinds[kind] = kinds.get(kind, 0) + 1
     texts = [f"{count} x {kind}" for kind, count in kinds.items()]

@@ -80,7 +80,7 @@ def plan(topology: Topology) -> Layout:
     else:
         groups, needed = [], len(names) * slot
     room = max(needed, 420, *(len(row) * (max(_width(name) for name in row) + 12) for row in rows))
-    gap = min(max(room / 8, 90), 170)
+    gap = min(max(room / 8, 90), 220)
     boxes = {name: box for number, row in enumerate(rows) for name, box in _even(row, room, TOP + 20 + number * gap)}
     under = TOP + 20 + (len(rows) - 1) * gap
     if single:
@@ -91,7 +91,8 @@ def plan(topology: Topology) -> Layout:
             for number, name in enumerate(column):
                 x = left + share / 2 + 5 if stacked else left + (number + 0.5) * share / len(column)
                 y = under + 44 + number * STACK_STEP if stacked else under + 90
-                boxes[name] = _box(name, x, y, HOST_HEIGHT)
+                widest = max(column, key=len)  # one width, so that a column hangs on one straight trunk
+                boxes[name] = _box(widest if stacked else name, x, y, HOST_HEIGHT)
             left += share
     else:
         boxes.update(_even(names, room, under + gap, height=HOST_HEIGHT))
