@@ -46,12 +46,18 @@ class Console:
         self._rich.print(text, markup=False)
         self._write(text)
 
-    def progress(self, line: str) -> None:
-        """A line that came while something long runs: stamped with elapsed time, or taken as a mark."""
+    def progress(self, line: str, *, logged: bool = False) -> None:
+        """A line that came while something long runs: stamped with elapsed time, or taken as a mark.
+
+        `logged`: whoever passes the line on has put it in the log already, as a guest's boot does.
+        """
         if line.startswith(MARK):
             self.marks[line.removeprefix(MARK).strip()] = self.elapsed_s
             return
-        self.say(f"[{self.elapsed_s:6.1f} s] {line}")
+        stamped = f"[{self.elapsed_s:6.1f} s] {line}"
+        self._rich.print(stamped, markup=False)
+        if not logged:
+            self._write(stamped)
 
     def _write(self, text: str) -> None:
         if self._log is not None:

@@ -5,6 +5,7 @@ request -> check -> run folder -> guest: script --inside request.json -> results
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 
 from controller.policies import parse_policy
 from experiments.console import Console
@@ -75,7 +76,7 @@ def _run_in_guest(request: Request, folder: RunFolder, console: Console) -> None
             seed=request.seed,
             interactive=request.mn_cli,
         ),
-        on_line=console.progress,
+        on_line=partial(console.progress, logged=True),
     )
     if code != 0:
         raise _failure(folder, code)
