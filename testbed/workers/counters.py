@@ -8,10 +8,9 @@ from pathlib import Path
 
 ETHERNET_HEADER_BYTES = 14
 IPV4_HEADER_BYTES = 20
-TCP_HEADER_BYTES = 32
-"""20 and the timestamp option, padded to 12, that every segment after the SYN carries on Linux by default."""
-HEADER_BYTES = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES + TCP_HEADER_BYTES
-"""Per packet as an interface counts it: no preamble, FCS or gap.  SACK blocks and SYN options come on top."""
+TCP_HEADER_BYTES = 20
+TIMESTAMP_OPTION_BYTES = 12
+"""With its padding; on Linux every segment after the SYN carries it unless timestamps are off."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,15 +30,23 @@ class HostCounters:
         """What happened since `earlier`."""
         return HostCounters(**{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)})
 
-    @property
-    def tx_payload_bytes(self) -> int:
-        """TCP payload sent, retransmissions included: bytes less HEADER_BYTES for each packet, so that ACKs are 0."""
-        return self.tx_bytes - HEADER_BYTES * self.tx_packets
+    def tx_payload_bytes(self, header_bytes: int) -> int:
+        """TCP payload sent, retransmissions included: bytes less the headers of each packet, so that ACKs are 0."""
+        return self.tx_bytes - header_bytes * self.tx_packets
 
-    @property
-    def rx_payload_bytes(self) -> int:
+    def rx_payload_bytes(self, header_bytes: int) -> int:
         """TCP payload received, duplicates included."""
-        return self.rx_bytes - HEADER_BYTES * self.rx_packets
+        return self.rx_bytes - header_bytes * self.rx_packets
+
+
+def header_bytes(*, timestamps: bool) -> int:
+    """Of a TCP packet as an interface counts it: no preamble, FCS or gap.  SACK and SYN options come on top."""
+    return ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES + TCP_HEADER_BYTES + (TIMESTAMP_OPTION_BYTES if timestamps else 0)
+
+
+def read_header_bytes(*, sysctl: Path = Path("/proc/sys/net/ipv4/tcp_timestamps")) -> int:
+    """`header_bytes` as the calling thread's network namespace is set."""
+    return header_bytes(timestamps=sysctl.read_text().strip() != "0")
 
 
 def parse_interfaces(text: str) -> dict[str, tuple[int, int, int, int]]:
