@@ -1,0 +1,286 @@
+"""A topology made real: namespaces, cables, ports, switches, and a Mininet that drives them.
+
+    with Fabric(topology=parse_topology("leaf_spine"), hosts=HostSettings()) as fabric:
+        fabric.connect("127.0.0.1:6653")
+        fabric.net.get("h1").cmd("ping -c 1 10.0.2.5")
+
+The calling thread is inside the fabric's own network namespace from entry to exit: start controller and workers there.
+Everything that was set is read back from the kernel before the context is entered; a difference is an error.
+"""
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+
+from testbed import clean, host_stack, rtnl
+from testbed.counters import Counters, Direction, imbalances, join, read_interfaces
+from testbed.host_settings import HostSettings
+from testbed.link import FabricIntf
+from testbed.namespace import Namespace, is_guest, own_network
+from testbed.netlink import NetlinkSocket
+from testbed.network import FabricNet
+from testbed.node import FabricHost, FabricSwitch
+from testbed.ovs import OpenVSwitch
+from testbed.plan import GSO_MAX_SEGS, Plan
+from testbed.port.interface import Port
+from testbed.port.registry import port_named
+from testbed.traffic_control import TrafficControl, read_traffic_control
+from topologies.errors import RunFailed
+from topologies.model import Topology
+
+LOOPBACK_INDEX = 1
+CARRIER_TIMEOUT_S = 10
+POLL_S = 0.001
+
+
+class Fabric:
+    """A running fabric; a context manager."""
+
+    net: FabricNet
+    """Mininet's API and CLI on it."""
+    switches: OpenVSwitch
+    """Its Open vSwitch."""
+
+    def __init__(
+        self,
+        *,
+        topology: Topology,
+        hosts: HostSettings | None = None,
+        port: Port | None = None,
+        tag: str | None = None,
+        fail_mode: str = "secure",
+    ) -> None:
+        """Checks what can be checked without a kernel.  `fail_mode='standalone'` makes the switches learn by themselves.
+
+        Raises UserError when a link asks what its port cannot do.
+        """
+        self.topology = topology
+        self.hosts = hosts or HostSettings()
+        self.port = port or port_named("stock")
+        self.tag = tag or f"run-{os.getpid()}"
+        self.fail_mode = fail_mode
+        self.plan = Plan(topology=topology, settings=self.hosts, tag=f"fabric-testbed/{self.tag}")
+        for egress in self.plan.egresses.values():
+            self.port.check(egress)
+        self._stack = ExitStack()
+        self._routes: dict[str | None, NetlinkSocket] = {}
+        self._in_force: dict[str, object] = {}
+
+    def __enter__(self) -> "Fabric":
+        """Builds it.  Raises MissingFeature, RunFailed or KernelRefused, and then leaves nothing behind."""
+        clean.clean()
+        with self._stack:
+            self._stack.enter_context(_terminable())
+            self._prepare()
+            self._build()
+            self._await_carrier()
+            self._verify()
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Removes everything, last made first."""
+        self._stack.close()
+
+    def connect(self, controller: str) -> None:
+        """Points every switch at `127.0.0.1:6653`, or at a target in OVS's grammar (`unix:/path`)."""
+        target = controller if controller.split(":")[0] in ("tcp", "unix", "ssl") else f"tcp:{controller}"
+        self.switches.connect(self.topology, target)
+
+    def in_force(self) -> dict[str, object]:
+        """Everything asked for and read back, for the manifest."""
+        return dict(self._in_force)
+
+    def counters(self) -> Mapping[str, Counters]:
+        """Interface name -> what it counted since the fabric was made: three dumps per namespace."""
+        found: dict[str, Counters] = {}
+        for host, route in self._routes.items():
+            interfaces, control = read_interfaces(route), read_traffic_control(route)
+            for name, place in self.plan.placed.items():
+                if place.host == host:
+                    ports = self.port.counters(self.plan.egresses[name], control)
+                    found[name] = join(interfaces[place.index], ports)
+        return found
+
+    def imbalances(self) -> list[str]:
+        """The directions of links whose books do not balance, in words."""
+        directions = [
+            Direction(name=link.name, sender=sender.name, receiver=receiver.name)
+            for link in self.topology.links
+            for sender, receiver in link.ends()
+        ]
+        return imbalances(directions, self.counters())
+
+    def _prepare(self) -> None:
+        directory = clean.claim(self.tag)
+        self._stack.callback(clean.release, directory)
+        self._stack.enter_context(_environment(clean.TAG_VARIABLE, self.tag))
+        _raise_descriptor_limit()
+        if is_guest():
+            host_stack.allow_every_congestion_control()
+        self._stack.enter_context(own_network(self.tag))
+        host_stack.silence()
+        host_stack.check_congestion_control(self.hosts.cc)
+        self._routes[None] = self._socket()
+        self._routes[None].execute([rtnl.set_up(index=LOOPBACK_INDEX, name="lo")])
+        self.switches = self._stack.enter_context(OpenVSwitch(directory / "ovs"))
+        for name, value in self.switches.environment.items():
+            self._stack.enter_context(_environment(name, value))
+
+    def _build(self) -> None:
+        root = self._routes[None]
+        namespaces = {host.name: self._host_namespace(host.name) for host in self.topology.hosts}
+        root.execute(self.plan.cables({name: namespace.fd for name, namespace in namespaces.items()}))
+        ports = [name for name, place in self.plan.placed.items() if place.host is None]
+        host_stack.set_nic(ports, moderation_ns=0)
+        root.execute(self.plan.links_of(None))
+        metrics = host_stack.route_metrics(self.hosts)
+        for name, namespace in namespaces.items():
+            nics = self.topology.interfaces_of[name]
+            with namespace.entered():
+                host_stack.set_nic([nic.name for nic in nics], moderation_ns=self.hosts.moderation_ns)
+            routes = [request for nic in nics for request in self.plan.routes_through(nic, metrics)]
+            self._routes[name].execute(
+                [*self.plan.links_of(name), *self.plan.addresses_of(name), *self.plan.rules_of(name), *routes]
+            )
+        self.switches.build(self.topology, tag=self.tag, fail_mode=self.fail_mode)
+        # After Open vSwitch has taken the ports: it deletes ingress disciplines of a port that it configures.
+        for host in self._routes:
+            self._make_ports(host)
+        self._make_net(namespaces, metrics)
+
+    def _host_namespace(self, name: str) -> Namespace:
+        namespace = Namespace(name)
+        self._stack.callback(namespace.close)
+        with namespace.entered():
+            host_stack.silence()
+            host_stack.set_sysctls(self.hosts)
+            self._routes[name] = self._socket()
+        self._routes[name].execute([rtnl.set_up(index=LOOPBACK_INDEX, name="lo")])
+        return namespace
+
+    def _socket(self) -> NetlinkSocket:
+        return self._stack.enter_context(NetlinkSocket())
+
+    def _make_ports(self, host: str | None) -> None:
+        egresses = [self.plan.egresses[name] for name, place in self.plan.placed.items() if place.host == host]
+        self._routes[host].execute([request for egress in egresses for request in self.port.requests(egress)])
+
+    def _make_net(self, namespaces: Mapping[str, Namespace], metrics: Mapping[int, int]) -> None:
+        self.net = FabricNet()
+        for host in self.topology.hosts:
+            self.net.adopt(FabricHost(host.name, namespaces[host.name], self._routes[host.name]))
+        for switch in self.topology.switches:
+            management = self.switches.management(switch.name)
+            self.net.adopt(FabricSwitch(switch.name, switch.dpid, self._routes[None], management))
+        for link in self.topology.links:
+            cable = self.net.adopt_link(link)
+            for interface, end in ((cable.intf1, link.a), (cable.intf2, link.b)):
+                interface.index = self.plan.placed[end.name].index
+                if end.ip is not None:
+                    interface.ip, interface.prefixLen = str(end.ip), 8
+                    interface.after_up = self.plan.routes_through(end, metrics)
+                interface.on_change = self._changed
+        self.net.build()
+        self._stack.callback(self.net.stop)
+
+    def _changed(self, interface: FabricIntf, up: bool) -> None:
+        """Open vSwitch reconfigures a port whose link state changed, and may take its disciplines away."""
+
+    def _await_carrier(self) -> None:
+        """The kernel reports a cable as plugged in a moment after both ends came up, and drops packets until then."""
+        deadline = time.monotonic() + CARRIER_TIMEOUT_S
+        for host, route in self._routes.items():
+            mine = {place.index: name for name, place in self.plan.placed.items() if place.host == host}
+            while missing := [
+                mine[i] for i, it in host_stack.links_in_force(route).items() if i in mine and not it["carrier"]
+            ]:
+                if time.monotonic() > deadline:
+                    raise RunFailed(f"no carrier after {CARRIER_TIMEOUT_S} s on {', '.join(missing)}")
+                time.sleep(POLL_S)
+
+    def _verify(self) -> None:
+        host_settings: dict[str, object] = {}
+        for host, route in self._routes.items():
+            names = [name for name, place in self.plan.placed.items() if place.host == host]
+            self._verify_links(host, route, names)
+            self._verify_ports(names, read_traffic_control(route))
+        for node in self.net.hosts:
+            with node.entered():
+                host_settings[node.name] = self._verify_host(node)
+        ports = [name for name, place in self.plan.placed.items() if place.host is None]
+        for name, found in host_stack.nics_in_force(ports).items():
+            host_stack.compare(f"switch port {name}", host_stack.nic_wanted(0), found)
+        self._in_force["hosts"] = host_settings
+        self._in_force["tag"] = self.tag
+        self._in_force["port"] = dict(self.port.describe())
+
+    def _verify_links(self, host: str | None, route: NetlinkSocket, names: list[str]) -> None:
+        found = host_stack.links_in_force(route)
+        for name in names:
+            place = self.plan.placed[name]
+            wanted = {
+                "name": name,
+                "mac": place.mac,
+                "mtu": self.topology.mtu,
+                "gso_max_segs": GSO_MAX_SEGS,
+                "tag": self.plan.tag,
+                "up": True,
+            }
+            host_stack.compare(f"interface {name}", wanted, found.get(place.index, {}))
+
+    def _verify_ports(self, names: list[str], control: TrafficControl) -> None:
+        links = self._in_force.setdefault("links", {})
+        assert isinstance(links, dict)
+        for name in names:
+            egress = self.plan.egresses[name]
+            found = self.port.in_force(egress, control)
+            host_stack.compare(f"link {egress.link}, port {name}", self.port.wanted(egress), found)
+            links[name] = dict(found)
+
+    def _verify_host(self, node: FabricHost) -> dict[str, object]:
+        nics = self.topology.interfaces_of[node.name]
+        sysctls = host_stack.sysctls_in_force(self.hosts)
+        host_stack.compare(f"host {node.name}", host_stack.sysctls_wanted(self.hosts), sysctls)
+        settings = host_stack.nics_in_force([nic.name for nic in nics])
+        for name, found in settings.items():
+            host_stack.compare(f"interface {name}", host_stack.nic_wanted(self.hosts.moderation_ns), found)
+        return {"sysctls": sysctls, "nics": settings}
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """An environment variable for us and what we start, put back afterwards."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM unwinds the stack like any exception, instead of ending the process on the spot."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _raise_descriptor_limit() -> None:
+    """A fabric holds two descriptors per host; this process's own limit goes up, nobody else's."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

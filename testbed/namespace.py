@@ -1,0 +1,191 @@
+"""Network namespaces without a process in them, and what is read and written inside: sysctls, sysfs, offloads.
+
+A namespace lives as long as a descriptor, a process or a bind mount refers to it.  Ours are held by descriptors only:
+when the process that built a fabric ends, however it ends, the kernel takes hosts, cables, queues and switch ports away.
+"""
+
+import array
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from testbed.netlink import KernelRefused
+from topologies.errors import RunFailed
+
+CLONE_NEWNET = 0x40000000
+_LIBC = ctypes.CDLL("libc.so.6", use_errno=True)
+_SYS_FSOPEN, _SYS_FSCONFIG, _SYS_FSMOUNT = 430, 431, 432
+"""The same on every architecture (include/uapi/asm-generic/unistd.h), Linux 5.2 and later; glibc 2.36 wraps them."""
+_FSCONFIG_CMD_CREATE = 6
+_SIOCETHTOOL = 0x8946
+_OFFLOADS = {"tso": (0x1E, 0x1F), "gso": (0x23, 0x24), "gro": (0x2B, 0x2C)}
+"""ETHTOOL_G* and ETHTOOL_S* of linux/ethtool.h."""
+PROC_SYS = Path("/proc/sys")
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        raise KernelRefused(code=ctypes.get_errno(), what=what)
+    return result
+
+
+def current_namespace() -> int:
+    """A descriptor of the calling thread's network namespace; the caller closes it."""
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+class Namespace:
+    """One network namespace, held by a descriptor."""
+
+    def __init__(self, name: str) -> None:
+        """Makes a fresh one and stays where it was.  Raises KernelRefused (EPERM: not root)."""
+        self.name = name
+        before = current_namespace()
+        try:
+            _check(_LIBC.unshare(CLONE_NEWNET), f"make the network namespace of {name}")
+            self.fd = current_namespace()
+        finally:
+            _check(_LIBC.setns(before, CLONE_NEWNET), "return to the former network namespace")
+            os.close(before)
+
+    def close(self) -> None:
+        """Lets go of it; the kernel removes it with everything in it once no process is left inside."""
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """The calling thread, and whatever it starts or opens meanwhile, is inside."""
+        before = current_namespace()
+        try:
+            self.enter()
+            yield
+        finally:
+            _check(_LIBC.setns(before, CLONE_NEWNET), "return to the former network namespace")
+            os.close(before)
+
+    def enter(self) -> None:
+        """Moves the calling thread in for good: what a forked rank does."""
+        _check(_LIBC.setns(self.fd, CLONE_NEWNET), f"enter the network namespace of {self.name}")
+
+
+def write_sysctl(key: str, value: str) -> None:
+    """Sets `net/ipv4/tcp_ecn` in the namespace the thread is in.  Raises KernelRefused naming key and value."""
+    try:
+        with (PROC_SYS / key).open("w") as file:
+            file.write(value)
+    except OSError as error:
+        raise KernelRefused(code=error.errno or 0, what=f"set sysctl {key} to '{value}'") from error
+
+
+def read_sysctl(key: str) -> str | None:
+    """Its value with white space normalised, None where this kernel has no such key."""
+    try:
+        return " ".join((PROC_SYS / key).read_text().split())
+    except FileNotFoundError:
+        return None
+
+
+class Sysfs:
+    """The sysfs of the namespace that the thread is in when this is made, as a mount that no mount table shows.
+
+    The /sys of the machine shows the interfaces of the namespace that mounted it; ours live elsewhere.
+    """
+
+    def __init__(self) -> None:
+        """Mounts it.  Raises KernelRefused."""
+        context = _check(_LIBC.syscall(_SYS_FSOPEN, b"sysfs", 1), "open a sysfs context")
+        try:
+            _check(_LIBC.syscall(_SYS_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0), "create a sysfs")
+            self._root = _check(_LIBC.syscall(_SYS_FSMOUNT, context, 1, 0), "mount a sysfs")
+        finally:
+            os.close(context)
+
+    def close(self) -> None:
+        """Unmounts it."""
+        os.close(self._root)
+
+    def write(self, path: str, value: str) -> None:
+        """Writes `class/net/h1-eth0/gro_flush_timeout`.  Raises KernelRefused."""
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._root)
+            try:
+                os.write(fd, value.encode())
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise KernelRefused(code=error.errno or 0, what=f"set {path} to '{value}'") from error
+
+    def read(self, path: str) -> str:
+        """Its text.  Raises KernelRefused."""
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._root)
+            try:
+                return os.read(fd, 4096).decode().strip()
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise KernelRefused(code=error.errno or 0, what=f"read {path}") from error
+
+
+class Offloads:
+    """Segmentation and aggregation switches of interfaces in the namespace where this was made."""
+
+    def __init__(self) -> None:
+        """Opens the socket that the requests go through."""
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+
+    def close(self) -> None:
+        """Frees the socket."""
+        self._socket.close()
+
+    def set(self, interface: str, wanted: Mapping[str, bool]) -> None:
+        """Turns `tso`, `gso`, `gro` on or off.  Raises KernelRefused."""
+        for feature, on in wanted.items():
+            self._ethtool(interface, _OFFLOADS[feature][1], int(on), f"turn {feature} of {interface} {_on(on)}")
+
+    def get(self, interface: str) -> dict[str, bool]:
+        """What is in force."""
+        return {
+            feature: bool(self._ethtool(interface, codes[0], 0, f"read {feature} of {interface}"))
+            for feature, codes in _OFFLOADS.items()
+        }
+
+    def _ethtool(self, interface: str, command: int, value: int, what: str) -> int:
+        data = array.array("I", [command, value])
+        try:
+            fcntl.ioctl(self._socket, _SIOCETHTOOL, struct.pack("16sP8x", interface.encode(), data.buffer_info()[0]))
+        except OSError as error:
+            raise KernelRefused(code=error.errno or 0, what=what) from error
+        return data[1]
+
+
+def _on(state: bool) -> str:
+    return "on" if state else "off"
+
+
+def is_guest() -> bool:
+    """Whether this kernel is the guest: User-Mode Linux, a machine that is ours alone."""
+    return "User Mode Linux" in Path("/proc/cpuinfo").read_text()
+
+
+@contextmanager
+def own_network(name: str) -> Iterator[Namespace]:
+    """The calling thread works in a fresh network namespace, and is back in its own afterwards.
+
+    Switch ports, Open vSwitch and the controller live there: nothing of ours can meet anything of the machine's.
+    """
+    if os.getuid() != 0:
+        raise RunFailed("only root may build a fabric on a kernel; without root use --clock virtual")
+    namespace = Namespace(name)
+    try:
+        with namespace.entered():
+            yield namespace
+    finally:
+        namespace.close()

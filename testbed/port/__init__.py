@@ -1,0 +1,1 @@
+"""Switch ports and NICs: the interface, and one kind of port per file."""

@@ -1,0 +1,76 @@
+"""What a switch port or NIC is to the fabric: a recipe for one egress, told in netlink and read back.
+
+A kind of port is one file that implements `Port` and one line in `registry.py`.  The fabric does the talking: it sends
+what `requests` returns, dumps traffic control once per namespace, and compares `in_force` with `wanted`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from testbed.netlink import Request
+from testbed.traffic_control import TrafficControl
+
+
+@dataclass(frozen=True, kw_only=True)
+class Egress:
+    """One direction of one link, seen from the interface that sends."""
+
+    interface: str
+    index: int
+    """Interface index in the sender's namespace."""
+    node: str
+    is_switch: bool
+    port: int
+    link: str
+    """Name of the link, for messages."""
+    peer: str
+    """The interface at the other end."""
+    rate_bps: int
+    delay_ns: int
+    buffer_bytes: int
+    mtu: int
+    """Bytes of IP packet."""
+
+    @property
+    def frame_bytes(self) -> int:
+        """The longest frame, Ethernet header included, without FCS: what Linux calls the packet's length."""
+        return self.mtu + 14
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortCounters:
+    """What one egress did since it was made."""
+
+    sent_packets: int
+    sent_bytes: int
+    dropped_packets: int
+    backlog_packets: int
+    """In the queue or on the wire."""
+    backlog_bytes: int
+    marked_packets: int = 0
+
+
+class Port(Protocol):
+    """A kind of port."""
+
+    name: str
+    """As the registry and the manifest call it."""
+
+    def check(self, egress: Egress) -> None:
+        """Raises UserError when this port cannot do what the link asks."""
+
+    def requests(self, egress: Egress) -> Sequence[Request]:
+        """Makes the port; sent in the sender's namespace before the interface comes up."""
+
+    def wanted(self, egress: Egress) -> Mapping[str, int | str]:
+        """Setting -> value that must be read back."""
+
+    def in_force(self, egress: Egress, found: TrafficControl) -> Mapping[str, int | str]:
+        """The same settings as the kernel reports them; a missing one is absent."""
+
+    def counters(self, egress: Egress, found: TrafficControl) -> PortCounters:
+        """What it did."""
+
+    def describe(self) -> Mapping[str, int | str]:
+        """What is the same for every port of this kind, for the manifest."""
