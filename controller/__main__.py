@@ -1,0 +1,204 @@
+"""`python -m controller`: the OpenFlow controller of a fabric, for our own runs and for anyone's Mininet.
+
+python -m controller --topology leaf_spine:leaves=4,spines=4,hosts=4 --policy ecmp
+mn --custom topologies/leaf_spine.py --topo leaf_spine,4,4,4 --controller remote
+"""
+
+import argparse
+import ctypes
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from controller import compat
+from controller.app import App
+from controller.control import Control, port_stats_json
+from controller.core import Core
+from controller.forwarding import plan
+from controller.policies import POLICIES, parse_policy
+from controller.policies.base import Policy, Situation
+from controller.selector.build import built
+from controller.selector.selector import MOST_FLOWS, Selector
+from topologies.errors import MissingFeature, TestbedError, UserError
+from topologies.graph import leaf_of
+from topologies.json_form import from_json
+from topologies.model import Topology
+from topologies.registry import TOPOLOGIES, parse_topology
+
+LOG = logging.getLogger("controller")
+PR_SET_PDEATHSIG = 1
+"""linux/prctl.h."""
+READ_ONLY_WAIT_S = 3600.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs until a signal, `shutdown` or, if asked, the parent's death; the exit code is the error's."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(format="%(name)s: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    LOG.setLevel(logging.DEBUG if options.verbose else logging.INFO)
+    try:
+        if options.die_with_parent:
+            _die_with_parent(os.getppid())
+        _run(options)
+    except TestbedError as error:
+        sys.stderr.write(f"controller: {error}\n")
+        return error.exit_code
+    return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    topology, policy = read_topology(options.topology), parse_policy(options.policy)
+    address = _address(options.listen)
+    rules = plan(topology)
+    selection = policy.selection(Situation(topology=topology, seed=options.seed))
+    with ExitStack() as undo:
+        stop, stopped = undo.enter_context(_stop_pipe())
+        framework = compat.load(options.framework)
+        hosts = {end.ip: leaf_of(topology, end.name).name for end in topology.host_interfaces() if end.ip is not None}
+        selector = undo.enter_context(Selector(built(), hosts, flows=options.flows))
+        selector.select(selection)
+        app = App(framework, Core(topology, rules), selector)
+        framework.start(app.application, address)
+        if options.control:
+            control = Control(app, selector, _description(options, framework, policy), stop)
+            framework.hub.spawn(control.serve, undo.enter_context(_control_socket(framework, options.control)))
+        framework.hub.spawn(_announce, app)
+        if options.poll:
+            framework.hub.spawn(_poll, app, options.poll)
+        LOG.info("%s %s listens on %s:%s", framework.name, framework.version, *address)
+        framework.wait_readable(stopped)
+        LOG.info("ends")
+
+
+def read_topology(spec: str) -> Topology:
+    """A topology by its name and parameters, or from a file in the form of topologies.json_form.  Raises UserError."""
+    if not spec.endswith(".json"):
+        return parse_topology(spec)
+    try:
+        return from_json(json.loads(Path(spec).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise UserError(f"--topology {spec}: {error}") from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    policies = "\n".join(
+        "\n".join([f"  {name:10} {each.summary}", *(f"    {key:10} {text}" for key, text in each.parameters().items())])
+        for name, each in POLICIES.items()
+    )
+    parser = argparse.ArgumentParser(
+        prog="python -m controller",
+        description="Installs every rule of a fabric, selects paths by a policy, floods nothing.",
+        epilog=f"policies (NAME:key=value,...):\n{policies}\n\ntopologies: {', '.join(TOPOLOGIES)}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "--topology",
+        required=True,
+        metavar="NAME[:k=v,...]|FILE",
+        help="what the fabric is; the switches must match it",
+    )
+    add("--policy", default="ecmp", metavar="NAME[:k=v,...]", help="how paths are chosen (default ecmp)")
+    add("--listen", default="127.0.0.1:6653", metavar="HOST:PORT", help="where switches connect (default %(default)s)")
+    add("--control", metavar="PATH", help="Unix socket for JSON requests (controller/control.py)")
+    add("--framework", metavar="|".join(compat.FRAMEWORKS), help="default: ryu where installed, else os_ken")
+    add("--seed", type=int, default=1, help="the run's seed (default %(default)s)")
+    add("--flows", type=int, default=MOST_FLOWS, help="entries of the flow table (default %(default)s)")
+    add("--poll", type=float, metavar="SECONDS", help="write all port counters to stdout this often, as JSON lines")
+    add("--die-with-parent", action="store_true", help="end when the process that started this one ends")
+    add("--verbose", action="store_true", help="log more")
+    return parser
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 2**16:
+        raise UserError(f"--listen {text}: write HOST:PORT, for instance 127.0.0.1:6653")
+    return host, int(port)
+
+
+def _description(options: argparse.Namespace, framework: compat.Framework, policy: Policy) -> dict[str, object]:
+    return {
+        "framework": f"{framework.name} {framework.version}",
+        "openflow": "1.3",
+        "policy": options.policy,
+        "policy_parameters": {name: getattr(policy, name) for name in policy.parameters()},
+        "seed": options.seed,
+        "flow_table_entries": options.flows,
+    }
+
+
+@contextmanager
+def _stop_pipe() -> Iterator[tuple[Any, int]]:
+    """A function that asks for the end, and a descriptor that can be read when somebody did; signals ask too."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        yield lambda: os.write(writer, b"\0"), reader
+    finally:
+        signal.set_wakeup_fd(-1)
+        os.close(reader)
+        os.close(writer)
+
+
+@contextmanager
+def _control_socket(framework: compat.Framework, path: str) -> Iterator[Any]:
+    if Path(path).exists():
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(path) == 0:
+                raise UserError(f"--control {path}: another controller answers there; choose another path")
+        Path(path).unlink()
+    try:
+        listener = framework.listen_unix(path)
+    except OSError as error:
+        raise UserError(f"--control {path}: {error.strerror}") from None
+    try:
+        yield listener
+    finally:
+        Path(path).unlink(missing_ok=True)
+
+
+def _announce(app: App) -> None:
+    """Says on the log when the fabric becomes ready, and when it no longer is."""
+    while True:
+        if app.wait(lambda: not app.problems(), READ_ONLY_WAIT_S):
+            LOG.info("ready: %s switches, %s rules", len(app.core.topology.switches), app.core.rule_count)
+            while not app.wait(lambda: bool(app.problems()), READ_ONLY_WAIT_S):
+                continue
+            LOG.info("no longer ready: %s", "; ".join(app.problems()))
+
+
+def _poll(app: App, period_s: float) -> None:
+    """Counters at a fixed period, from the moment that the fabric is ready."""
+    while not app.wait(lambda: not app.problems(), READ_ONLY_WAIT_S):
+        continue
+    due = time.monotonic()
+    while True:
+        line = {"time_s": time.monotonic(), "ports": port_stats_json(app)}
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+        due += period_s
+        app.framework.hub.sleep(max(due - time.monotonic(), 0))
+
+
+def _die_with_parent(parent: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
+        raise MissingFeature("--die-with-parent: prctl(PR_SET_PDEATHSIG) failed", "run on Linux")
+    if os.getppid() != parent:
+        raise UserError("--die-with-parent: the parent has already ended")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""What a load-balancing policy is: parameters that a human wrote, and what they make of the selector.
+
+A policy is a frozen dataclass in a file of its own.  Its fields are its parameters; `selection` is its decision.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+from controller.path_marks import Widths, widths
+from controller.selector.selection import Selection
+from topologies.errors import UnknownName, UserError
+from topologies.graph import NOTHING, distances, leaves
+from topologies.model import Topology
+from topologies.parameters import count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """What a policy may look at."""
+
+    topology: Topology
+    seed: int
+    """The run's: a policy that draws lots draws them from this."""
+    down: frozenset[str] = NOTHING
+    """Links or interfaces that are out of order."""
+
+    @cached_property
+    def widths(self) -> Mapping[tuple[str, str], Widths]:
+        """(leaf of the source, leaf of the destination) -> choices at the levels 1 to 4."""
+        names = [leaf.name for leaf in leaves(self.topology)]
+        return {
+            (source, destination): widths(self.topology, source, destination, self.down)
+            for destination in names
+            for source in names
+            if source != destination and source in distances(self.topology, destination, self.down)
+        }
+
+
+class Policy(ABC):
+    """How a path is chosen.  Subclasses are frozen dataclasses whose fields are made by `parameter`."""
+
+    name: ClassVar[str]
+    """On the command line, in manifests and in plots."""
+    summary: ClassVar[str]
+    """One line for `./run list`."""
+
+    @abstractmethod
+    def selection(self, situation: Situation) -> Selection:
+        """What the selector does from now on.  Pure: the same situation gives the same selection."""
+
+    @classmethod
+    def parameters(cls) -> Mapping[str, str]:
+        """Parameter -> what it means and what it is by default, for the help."""
+        found = {}
+        for each in fields(cls):  # type: ignore[arg-type]  # a subclass is a dataclass, the base is not
+            default = "" if each.default is MISSING or each.default is None else f" (default {_shown(each.default)})"
+            found[each.name] = f"{each.metadata['help']}{default}"
+        return found
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """The policy with these parameters.  Raises UnknownName or UserError."""
+        known = {each.name: each for each in fields(cls)}  # type: ignore[arg-type]
+        values = {}
+        for key, text in given.items():
+            if key not in known:
+                raise UnknownName(f"parameter of policy {cls.name}", key, known)
+            values[key] = known[key].metadata["parse"](f"policy {cls.name}: {key}", text)
+        return cls(**values)
+
+
+def parameter(default: Any, parse: Callable[[str, str], Any], explanation: str) -> Any:
+    """A field of a policy: `parse` gets the name for its message and the text, and raises UserError."""
+    return field(default=default, metadata={"parse": parse, "help": explanation})
+
+
+def whole(name: str, text: str) -> int:
+    """A whole number from 0 to 2**32 - 1.  Raises UserError."""
+    return count(name, text, least=0, most=2**32 - 1)
+
+
+def yes_no(name: str, text: str) -> bool:
+    """`yes` or `no`.  Raises UserError."""
+    answers = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
+    if text.lower() not in answers:
+        raise UserError(f"{name}: '{text}' is neither yes nor no")
+    return answers[text.lower()]
+
+
+def _shown(value: object) -> str:
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)

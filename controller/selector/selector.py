@@ -1,0 +1,140 @@
+"""Loads the path selector, fills its tables, hangs it on ports, reads what it saw."""
+
+import errno
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from ipaddress import IPv4Address
+from itertools import product
+from pathlib import Path
+from socket import if_nametoindex
+from types import TracebackType
+from typing import Any, Self
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from controller.selector import libbpf, maps
+from controller.selector.selection import NO_CHOICE, Selection
+from topologies.errors import MissingFeature, RunFailed
+
+PROGRAM = "select_by_hash"
+MOST_FLOWS = 1 << 18
+"""Entries of the flow table: 128 hosts, all to all, eight connections each way; 22 MB of the kernel's memory."""
+INGRESS = 0xFFFFFFF2
+"""TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS) of linux/pkt_sched.h."""
+PREFERENCE = 1
+"""Our filter comes first on its port."""
+
+
+class Selector:
+    """The program in the kernel with its tables; a context manager that leaves no trace."""
+
+    def __init__(self, program: Path, leaf_of: Mapping[IPv4Address, str], *, flows: int = MOST_FLOWS) -> None:
+        """`leaf_of` says behind which leaf every host address is.  Raises MissingFeature where it cannot be loaded."""
+        self._leaf_of = leaf_of
+        self._leaves = {name: at for at, name in enumerate(dict.fromkeys(leaf_of.values()))}
+        self._assigned: set[bytes] = set()
+        self._generation = 0
+        self._attached: set[str] = set()
+        self._undo = ExitStack()
+        try:
+            self._object = libbpf.Object(program)
+            self._undo.callback(self._object.close)
+            self._object.resize(maps.FLOWS, flows)
+            self._object.resize(maps.HOSTS, max(len(leaf_of), 1))
+            self._object.resize(maps.WIDTHS, max(len(self._leaves) ** 2, 1))
+            self._object.load()
+            self.program = self._object.program(PROGRAM)
+            self._route: Any = self._undo.enter_context(IPRoute())
+            for ip, leaf in leaf_of.items():
+                libbpf.update(self._table(maps.HOSTS), maps.address(ip), maps.number(self._leaves[leaf]))
+        except BaseException:
+            self._undo.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Detaches from every port and unloads."""
+        self._undo.close()
+
+    def select(self, selection: Selection) -> None:
+        """Puts a policy in force; flows under way choose again with their next packet."""
+        for at, (source, destination) in enumerate(product(self._leaves, repeat=2)):
+            widths = maps.packed_widths(selection.widths.get((source, destination), NO_CHOICE))
+            libbpf.update(self._table(maps.WIDTHS), maps.number(at), widths)
+        wanted = {maps.pair(src, dst): maps.number(mark) for (src, dst), mark in selection.assigned.items()}
+        for key, mark in wanted.items():
+            libbpf.update(self._table(maps.ASSIGNED), key, mark)
+        for key in sorted(self._assigned - set(wanted)):
+            libbpf.delete(self._table(maps.ASSIGNED), key)
+        self._assigned = set(wanted)
+        self._generation += 1
+        settings = maps.settings(selection.seeds, self._generation, len(self._leaves))
+        libbpf.update(self._table(maps.SETTINGS), maps.FIRST, settings)
+
+    def attach(self, interface: str) -> None:
+        """Selects for what comes in at this interface; again is harmless.  Raises RunFailed, MissingFeature."""
+        try:
+            index = if_nametoindex(interface)
+        except OSError:
+            raise RunFailed(f"interface {interface} does not exist in the controller's network namespace") from None
+        try:
+            self._hang(interface, index)
+        except NetlinkError as error:
+            if error.code in (errno.EPERM, errno.EACCES):
+                raise MissingFeature(f"no right to attach the selector to {interface}", "run as root") from error
+            raise RunFailed(f"the selector cannot be attached to {interface}: {error}") from error
+
+    def flows(self) -> Iterator[maps.FlowRecord]:
+        """Every flow that was seen."""
+        for key, value in libbpf.entries(self._table(maps.FLOWS), maps.FLOW_KEY_BYTES, maps.FLOW_ENTRY_BYTES):
+            yield maps.flow_record(key, value)
+
+    def unrecorded_packets(self) -> int:
+        """Packets of flows that `flows` misses because the table was full; they had their path all the same."""
+        value = libbpf.lookup(self._table(maps.COUNTERS), maps.FIRST, maps.COUNTERS_BYTES)
+        if value is None:
+            raise RunFailed("the selector's counters are gone")
+        return maps.unrecorded(value)
+
+    def _table(self, name: str) -> int:
+        return self._object.table(name)
+
+    def _hang(self, interface: str, index: int) -> None:
+        made_here = True
+        try:
+            self._route.tc("add", "clsact", index)
+        except NetlinkError as error:
+            if error.code != errno.EEXIST:
+                raise
+            made_here = False
+        self._route.tc(
+            "replace-filter",
+            "bpf",
+            index,
+            1,
+            fd=self.program,
+            name=PROGRAM,
+            parent=INGRESS,
+            prio=PREFERENCE,
+            direct_action=True,
+        )
+        if interface not in self._attached:
+            self._attached.add(interface)
+            self._undo.callback(self._unhang, interface, whole=made_here)
+
+    def _unhang(self, interface: str, *, whole: bool) -> None:
+        """An interface that has gone took everything with it."""
+        with suppress(OSError, NetlinkError):
+            index = if_nametoindex(interface)
+            if whole:
+                self._route.tc("del", "clsact", index)
+            else:
+                self._route.tc("del-filter", "bpf", index, parent=INGRESS, prio=PREFERENCE)
