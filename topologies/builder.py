@@ -30,12 +30,14 @@ class Builder:
         self._cables_between: dict[frozenset[str], int] = {}
 
     def host(self, name: str, *, pod: int = 0, rack: int = 0) -> Host:
-        """Adds a host; `rack` is the number of its leaf inside the pod, 0 when it has a NIC on several leaves."""
+        """Adds a host; `rack` is the number of its leaf inside the pod, 0 when it has NICs on several.  Raises UserError."""
+        self._refuse_second(name)
         self._hosts[name] = Host(name=name, pod=pod, rack=rack)
         return self._hosts[name]
 
     def switch(self, name: str, *, tier: str, pod: int = 0, dpid: int | None = None) -> Switch:
-        """Adds a switch; its datapath id is the next free number unless given."""
+        """Adds a switch; its datapath id is the next free number unless given.  Raises UserError."""
+        self._refuse_second(name)
         taken = {switch.dpid for switch in self._switches.values()}
         free = next(number for number in range(1, len(taken) + 2) if number not in taken)
         self._switches[name] = Switch(name=name, dpid=free if dpid is None else dpid, tier=tier, pod=pod)
@@ -88,6 +90,10 @@ class Builder:
             mtu=self._mtu,
             parameters={key: str(value) for key, value in parameters.items()},
         )
+
+    def _refuse_second(self, name: str) -> None:
+        if name in self._hosts or name in self._switches:
+            raise UserError(f"two nodes are called '{name}'; node names must differ")
 
     def _interface(self, node: Host | Switch, address: IPv4Address | None, asked: int | None) -> Interface:
         first = 0 if isinstance(node, Host) else 1

@@ -17,10 +17,11 @@ NOTHING: frozenset[str] = frozenset()
 
 def leaf_of(topology: Topology, host_interface: str) -> Switch:
     """The switch at the other end of a host's NIC.  Raises UnknownName."""
-    peer = topology.peer_of.get(host_interface)
-    if peer is None or peer.node not in topology.switch_named:
-        raise UnknownName("host interface", host_interface, [end.name for end in topology.host_interfaces()])
-    return topology.switch_named[peer.node]
+    link = topology.link_of.get(host_interface)
+    for own, peer in link.ends() if link else ():
+        if own.name == host_interface and own.node in topology.host_named and peer.node in topology.switch_named:
+            return topology.switch_named[peer.node]
+    raise UnknownName("host interface", host_interface, [end.name for end in topology.host_interfaces()])
 
 
 def leaves(topology: Topology) -> tuple[Switch, ...]:

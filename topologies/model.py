@@ -186,7 +186,7 @@ def _check_interfaces(topology: Topology) -> None:
             raise UserError(
                 f"{where}: {len(end.name)} characters, Linux allows {MAX_INTERFACE_NAME}; shorten the node's name"
             )
-        if (end.node in hosts) != (end.ip is not None and end.mac is not None):
+        if {end.ip is not None, end.mac is not None} != {end.node in hosts}:
             raise UserError(f"{where}: hosts' interfaces have an address and a MAC, switches' have neither")
         for kind, value in (("name", end.name), ("ip", end.ip), ("mac", end.mac), ("port", (end.node, end.port))):
             if value is not None and value in seen[kind]:
