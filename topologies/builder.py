@@ -30,7 +30,7 @@ class Builder:
         self._cables_between: dict[frozenset[str], int] = {}
 
     def host(self, name: str, *, pod: int = 0, rack: int = 0) -> Host:
-        """Adds a host; `rack` is the number of its leaf inside the pod, 0 when it has NICs on several.  Raises UserError."""
+        """Adds a host; `rack` is the number of its leaf inside the pod, 0 when on several.  Raises UserError."""
         self._refuse_second(name)
         self._hosts[name] = Host(name=name, pod=pod, rack=rack)
         return self._hosts[name]

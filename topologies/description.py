@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from topologies.capacity import Tier, bisection_bps, tiers
-from topologies.graph import distance, leaves, path_count
+from topologies.graph import distance, distances, leaves, path_count
 from topologies.model import Topology
 from topologies.units import format_delay, format_rate, format_size
 
@@ -39,6 +39,8 @@ class Description:
     """Switches that a packet crosses at most, between hosts."""
     path_counts: tuple[int, ...]
     """The different numbers of equal-cost paths that pairs of leaves have, ascending; empty with one leaf."""
+    cut_off_pairs: int
+    """Ordered pairs of leaves without any path, as between the rails of a fabric that has no spines."""
 
     def lines(self) -> Iterator[str]:
         """One sentence or table row each, without line ends."""
@@ -56,12 +58,14 @@ class Description:
         yield f"  longest path: {_plural(self.most_hops, 'switch', 'es')}"
         if self.path_counts:
             yield f"  equal-cost paths between two leaves: {' or '.join(str(count) for count in self.path_counts)}"
+        if self.cut_off_pairs:
+            yield f"  {_plural(self.cut_off_pairs, 'pair')} of leaves without a path"
 
 
 def describe(topology: Topology) -> Description:
     """Everything there is to say without a kernel."""
     racks = [leaf.name for leaf in leaves(topology)]
-    pairs = [(a, b) for a in racks for b in racks if a != b]
+    pairs = [(a, b) for a in racks for b in racks if a != b and b in distances(topology, a)]
     half = {host.name for host in topology.hosts[: len(topology.hosts) // 2]}
     nics = list(topology.host_interfaces())
     return Description(
@@ -74,6 +78,7 @@ def describe(topology: Topology) -> Description:
         bisection_bps=bisection_bps(topology),
         demand_bps=sum(topology.link_of[nic.name].rate_bps for nic in nics if nic.node in half),
         most_hops=1 + max((distance(topology, a, b) for a, b in pairs), default=0),
+        cut_off_pairs=len(racks) * (len(racks) - 1) - len(pairs),
         path_counts=tuple(sorted({path_count(topology, a, b) for a, b in pairs})),
     )
 

@@ -1,4 +1,4 @@
-r"""A two-tier Clos: what do path choice and oversubscription between racks cost?
+r"""Racks under leaves under spines: what do path choice and oversubscription between racks cost?
 
 spine1    spine2    spine3    spine4       every leaf has `cables` links of `uplink_rate`
    :    .    :    .    :    .    :         and `uplink_delay` to every spine (full mesh)

@@ -84,14 +84,14 @@ def test_settings_replace_the_top_of_the_file_but_not_what_a_link_says() -> None
 def test_every_mistake_of_form_is_named_at_once() -> None:
     text = """
 mtu: 99
-hosts: [h1, {name: h2, adresses: [10.0.0.1]}, {name: h3, addresses: [1.2.3.4]}]
+hosts: [h1, {name: h2, address: [10.0.0.1]}, {name: h3, addresses: [1.2.3.4]}]
 switches: [s1, {tier: leaf}]
 links: [[h1, s1], [h1, s1], [h1, s1], {ends: ["h2:x", s1], rate: 100X}, {ends: [h3], delay: 5}]
 speed: fast
 """
     assert complaint(text).splitlines() == [
         "fabric.yaml: mtu: Input should be greater than or equal to 576",
-        "fabric.yaml: hosts[1].adresses: unknown key; known: name, addresses",
+        "fabric.yaml: hosts[1].address: unknown key; known: name, addresses",
         "fabric.yaml: hosts[2].addresses[0]: 1.2.3.4 is not in 10.0.0.0/8",
         "fabric.yaml: switches[1].name: is missing",
         "fabric.yaml: links[3].ends[0]: 'h2:x' is not NODE or NODE:PORT",

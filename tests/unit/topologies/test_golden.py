@@ -21,6 +21,4 @@ def test_every_generator_and_an_example_file_have_one() -> None:
 def test_as_it_was(path: Path) -> None:
     golden = json.loads(path.read_text(encoding="utf-8"))
     spec = golden.pop("spec")
-    assert to_json(parse_topology(spec)) == golden, (
-        "if this was meant: PYTHONPATH=. python tests/golden/topologies/regenerate.py"
-    )
+    assert to_json(parse_topology(spec)) == golden, "if meant: tests/golden/topologies/regenerate.py"
