@@ -15,13 +15,13 @@ from pathlib import Path
 
 from pydantic import Field
 
-from experiments.collectives.measure import collective
 from experiments.console import Console
 from experiments.experiment import Experiment, execute, main
 from experiments.lab import Lab
 from experiments.request import Request
 from experiments.run_folder import read_json
 from experiments.settings import Settings, Size
+from experiments.workloads.collectives import collective
 
 
 class BenchSettings(Settings):

@@ -1,0 +1,302 @@
+"""What an experiment works with once the fabric carries traffic: jobs, counters, and a place for what it finds.
+
+Fabric (namespaces, cables, ports, switches)
+  + controller (a process; every rule acknowledged)
+  + probe (every host reaches every other)
+  + captures, if asked for
+  = Lab, handed to the experiment's `run`; afterwards links, paths and the verdict are added and results.json is written
+"""
+
+import os
+import platform
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from experiments.bounds import verdict
+from experiments.console import MARK
+from experiments.control import ControllerProcess
+from experiments.experiment import Experiment
+from experiments.request import HOST_PREFIX, Request
+from experiments.results import Claim, FlowPath, LinkUse, Results, Row, write_results
+from experiments.run_folder import RunFolder, read_json, write_json
+from experiments.settings import Settings, parse_settings
+from testbed import clean
+from testbed.counters import Counters
+from testbed.fabric import Fabric
+from testbed.host_settings import HostSettings
+from testbed.probe import probe
+from testbed.workers.job import Job
+from testbed.workers.occupant import Program
+from testbed.workers.seat import Seat
+from topologies.errors import RunFailed, TestbedError, UnknownName
+from topologies.json_form import from_json
+from topologies.model import Topology
+
+Say = Callable[[str], None]
+SETTLE_STEP_S = 0.05
+"""Longer than a delayed acknowledgement (40 ms on Linux) takes."""
+SETTLE_TIMEOUT_S = 10.0
+
+
+@dataclass(kw_only=True)
+class Lab:
+    """A running fabric under one controller, and what an experiment has found on it so far."""
+
+    request: Request
+    topology: Topology
+    fabric: Fabric
+    controller: ControllerProcess
+    folder: RunFolder
+    say: Say
+    """Prints a line for the user."""
+    rows: list[Row] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    sections: dict[str, Any] = field(default_factory=dict)
+    busy_ns: int = 0
+    _jobs: int = 0
+    _largest_job: int = 0
+
+    @property
+    def seed(self) -> int:
+        """The run's: every random choice of an experiment comes from it."""
+        return self.request.seed
+
+    def job(
+        self,
+        program: Program,
+        *arguments: Any,
+        hosts: Sequence[str] | None = None,
+        connections: int = 1,
+        process_group: bool = True,
+    ) -> list[object]:
+        """Runs `program(rank, *arguments)` on every host (or on `hosts`, in rank order); results in rank order.
+
+        Raises RunFailed naming the rank that died or got stuck, UnknownName for a host that does not exist.
+        """
+        names = [host.name for host in self.topology.hosts] if hosts is None else list(hosts)
+        self._jobs += 1
+        self._largest_job = max(self._largest_job, len(names))
+        return Job(
+            seats=[self.seat(name) for name in names],
+            program=program,
+            arguments=arguments,
+            log_directory=self.folder.path / "ranks" / f"job-{self._jobs:02d}",
+            seed=self.seed,
+            connections=connections,
+            process_group=process_group,
+        ).run()
+
+    def seat(self, host: str) -> Seat:
+        """Where a rank on `host` sits.  Raises UnknownName."""
+        if host not in self.topology.host_named:
+            raise UnknownName("host", host, self.topology.host_named)
+        nics = self.topology.interfaces_of[host]
+        namespace = self.fabric.net.get(host).namespace
+        return Seat(
+            host=host,
+            namespace_path=Path(f"/proc/{os.getpid()}/fd/{namespace.fd}"),
+            addresses=tuple(str(nic.ip) for nic in nics),
+            interfaces=tuple(nic.name for nic in nics),
+        )
+
+    def add_rows(self, rows: Iterable[Row]) -> None:
+        """Rows of results.json."""
+        self.rows.extend(rows)
+
+    def add_busy_ns(self, busy_ns: int) -> None:
+        """Time in which operations ran: what the links' utilisation is a share of."""
+        self.busy_ns += busy_ns
+
+    def add_claim(self, claim: str, *, expected: str, measured: str, holds: bool) -> None:
+        """What the experiment says must be seen, and whether it was."""
+        self.claims.append(Claim(claim=claim, expected=expected, measured=measured, holds=holds))
+
+    def add(self, section: str, value: Any) -> None:
+        """A top-level section of results.json of the experiment's own; JSON values only."""
+        if section == "claims":
+            self.claims.extend(Claim(**claim) for claim in value)
+        elif section == "busy_ns":
+            self.busy_ns += value
+        else:
+            self.sections[section] = value
+
+    def sample(self) -> Mapping[str, Counters]:
+        """Counters of every interface and port since the fabric was made."""
+        return self.fabric.counters()
+
+    def packet_hops(self) -> int:
+        """Packets that have crossed a link so far, each link counted."""
+        return sum(counters.rx_packets for counters in self.sample().values())
+
+    def mark(self, name: str) -> None:
+        """Lets the machine note at which wall-clock second this happened (wall.json)."""
+        self.say(f"{MARK}{name}")
+
+    @property
+    def ranks(self) -> int:
+        """Of the largest job so far."""
+        return self._largest_job
+
+
+def run_inside(
+    experiment: Experiment, request: Request, settings: Settings, folder: RunFolder, *, say: Say | None = None
+) -> None:
+    """Builds the fabric of `request`, runs the experiment on it, writes manifest.json and results.json.
+
+    Without `say` it is the guest's main program: errors become error.json and the exit code.
+    """
+    if say is not None:
+        _run(experiment, request, settings, folder, say)
+        return
+    try:
+        _run(experiment, request, settings, folder, _print)
+    except TestbedError as error:
+        write_json(folder.error, {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code})
+        sys.exit(error.exit_code)
+
+
+def _run(experiment: Experiment, request: Request, settings: Settings, folder: RunFolder, say: Say) -> None:
+    topology = from_json(read_json(folder.topology))
+    host = parse_settings(HostSettings, request.host, prefix=HOST_PREFIX)
+    with ExitStack() as stack:
+        fabric = stack.enter_context(Fabric(topology=topology, hosts=host))
+        say(f"fabric: {len(topology.switches)} switches, {len(topology.hosts)} hosts, {len(topology.links)} links")
+        controller = stack.enter_context(
+            ControllerProcess(
+                topology=folder.topology,
+                policy=request.policy,
+                seed=request.seed,
+                log=folder.controller_log,
+                socket_path=clean.STATE / fabric.tag / "controller.sock",
+            )
+        )
+        fabric.connect(controller.endpoint)
+        ready = controller.wait_ready()
+        say(f"controller: {ready['rules']} rules on {ready['switches']} switches, all acknowledged")
+        lab = Lab(request=request, topology=topology, fabric=fabric, controller=controller, folder=folder, say=say)
+        _prove_connectivity(lab)
+        _write_manifest(lab, experiment, settings)
+        before = lab.sample()
+        experiment.run(lab, settings)
+        if request.mn_cli:
+            _open_cli(lab)
+        _settle(lab)
+        _write_results(lab, before, [])
+
+
+def _prove_connectivity(lab: Lab) -> None:
+    seats = [lab.seat(host.name) for host in lab.topology.hosts]
+    pairs = probe({seat.host: (lab.fabric.net.get(seat.host).namespace, seat.addresses) for seat in seats})
+    lab.say(f"probe: {pairs} pairs of addresses reach each other")
+
+
+def _open_cli(lab: Lab) -> None:
+    from mininet.cli import CLI
+
+    CLI(lab.fabric.net)
+
+
+def _settle(lab: Lab) -> None:
+    """Waits until nothing is queued, on a wire or about to be sent, so that the books can balance.
+
+    Raises RunFailed when the fabric does not come to rest: somebody sends for ever.
+    """
+    deadline = time.monotonic() + SETTLE_TIMEOUT_S
+    before = lab.sample()
+    while True:
+        time.sleep(SETTLE_STEP_S)  # what is awaited is that nothing happens for this long
+        now = lab.sample()
+        if now == before and not any(counters.port.backlog_packets for counters in now.values()):
+            return
+        if time.monotonic() > deadline:
+            raise RunFailed(f"the fabric still carries packets {SETTLE_TIMEOUT_S:g} s after the experiment ended")
+        before = now
+
+
+def _write_results(lab: Lab, before: Mapping[str, Counters], capture_faults: Sequence[str]) -> None:
+    links = _link_use(lab, before, lab.sample())
+    faults = (
+        *verdict(topology=lab.topology, rows=lab.rows, links=links, sections=lab.sections),
+        *lab.fabric.imbalances(),
+        *capture_faults,
+    )
+    write_results(
+        lab.folder.results,
+        Results(
+            valid=not faults,
+            reasons=faults,
+            experiment=lab.request.experiment,
+            topology=lab.request.topology,
+            policy=lab.request.policy,
+            seed=lab.seed,
+            clock=lab.request.clock,
+            ranks=lab.ranks,
+            rows=tuple(lab.rows),
+            links=tuple(links),
+            paths=tuple(_paths(lab)),
+            claims=tuple(lab.claims),
+            **lab.sections,
+        ),
+    )
+
+
+def _link_use(lab: Lab, before: Mapping[str, Counters], after: Mapping[str, Counters]) -> list[LinkUse]:
+    return [
+        LinkUse.of(
+            name=f"{sender.name}>{receiver.name}",
+            rate_bps=link.rate_bps,
+            tx_bytes=after[sender.name].tx_bytes - before[sender.name].tx_bytes,
+            tx_packets=after[sender.name].tx_packets - before[sender.name].tx_packets,
+            rx_packets=after[receiver.name].rx_packets - before[receiver.name].rx_packets,
+            drops=after[sender.name].port.dropped_packets - before[sender.name].port.dropped_packets,
+            busy_ns=lab.busy_ns,
+        )
+        for link in lab.topology.links
+        for sender, receiver in link.ends()
+    ]
+
+
+def _paths(lab: Lab) -> list[FlowPath]:
+    """Every TCP connection of the jobs; the probe's datagrams are left out."""
+    flows = lab.controller.ask({"do": "flows"})["flows"]
+    return [FlowPath(**{**flow, "proto": "tcp"}) for flow in flows if flow["proto"] == socket.IPPROTO_TCP]
+
+
+def _write_manifest(lab: Lab, experiment: Experiment, settings: Settings) -> None:
+    virtual = lab.request.clock == "virtual"
+    write_json(
+        lab.folder.manifest,
+        {
+            "asked": lab.request.as_dict(),
+            "question": experiment.question,
+            "settings": settings.model_dump(mode="json"),
+            "in_force": lab.fabric.in_force(),
+            "controller": lab.controller.ask({"do": "describe"}),
+            "kernel": platform.release(),
+            "versions": {name: version(name) for name in ("torch", "ryu", "os-ken", "mininet", "pyroute2", "scapy")},
+            "real": [
+                "Linux TCP/IP in every host's own network namespace; every byte of every packet",
+                "Open vSwitch's kernel datapath, its OpenFlow rules and the controller that installs them",
+                "torch.distributed's gloo in every rank",
+            ],
+            "modelled": [
+                "time: a virtual clock that stands still while processors work, so software costs no time"
+                if virtual
+                else "nothing of time: this machine's own clock and processors",
+                "links: rate, delay and buffer by a queueing discipline at every egress",
+                f"NIC interrupt moderation at hosts: {lab.fabric.hosts.moderation}",
+            ],
+        },
+    )
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
