@@ -30,7 +30,7 @@ _PFC, _ECN, _ECN_PACKETS, _ECN_ENQUEUE, _EXEMPT, _STORM_FORWARD = (1 << bit for 
 _STATE_PAUSED, _STATE_STORM, _STATE_XOFF = 1, 2, 4
 
 _PORT_XSTATS = struct.Struct("=II15QII3Q")
-_CLASS_XSTATS = struct.Struct("=32QII")
+_CLASS_XSTATS = struct.Struct("=31QII")
 
 
 def _u8(kind: int, value: int) -> bytes:
@@ -321,7 +321,7 @@ _DROPS = tuple(each.name for each in fields(Drops))
 
 
 def _decode_class_stats(values: tuple[int, ...]) -> ClassStats:
-    head, packets, octets, tail, state = values[:4], values[4:9], values[9:14], values[14:32], values[32]
+    head, packets, octets, tail, state = values[:4], values[4:9], values[9:14], values[14:31], values[31]
     numbers = dict(zip((*_CLASS_HEAD, *_CLASS_TAIL), (*head, *tail), strict=True))
     return ClassStats(
         **numbers,

@@ -1476,7 +1476,7 @@ static int fabric_change(struct Qdisc *sch, struct nlattr *opt, struct netlink_e
 	unsigned int c, slot;
 	int err;
 
-	err = nla_parse_nested(tb, TCA_FABRIC_MAX, opt, fabric_policy, extack);
+	err = nla_parse(tb, TCA_FABRIC_MAX, nla_data(opt), nla_len(opt), fabric_policy, extack);
 	if (err)
 		return err;
 	if (tb[TCA_FABRIC_BUFFER_ID] && nla_get_u32(tb[TCA_FABRIC_BUFFER_ID]) != b->id) {
@@ -1569,7 +1569,7 @@ static int fabric_init(struct Qdisc *sch, struct nlattr *opt, struct netlink_ext
 		NL_SET_ERR_MSG(extack, "fabric: a port is a root qdisc and needs at least a rate");
 		return -EINVAL;
 	}
-	err = nla_parse_nested(tb, TCA_FABRIC_MAX, opt, fabric_policy, extack);
+	err = nla_parse(tb, TCA_FABRIC_MAX, nla_data(opt), nla_len(opt), fabric_policy, extack);
 	if (err)
 		return err;
 	fabric_get_u32(&id, tb[TCA_FABRIC_BUFFER_ID]);
