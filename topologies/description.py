@@ -53,8 +53,9 @@ class Description:
                 f"  {_plural(kind.cables, 'cable')} {kind.between}: {format_rate(kind.rate_bps)}, "
                 f"{format_delay(kind.delay_ns)} one way, {format_size(kind.buffer_bytes)} of buffer at each port"
             )
-        share = f" ({self.bisection_bps / self.demand_bps:.0%} of what half the hosts can send)" * bool(self.demand_bps)
-        yield f"  bisection: {format_rate(self.bisection_bps)}{share}"
+        if self.demand_bps:
+            share = self.bisection_bps / self.demand_bps
+            yield f"  bisection: {format_rate(self.bisection_bps)} ({share:.0%} of what half the hosts can send)"
         yield f"  longest path: {_plural(self.most_hops, 'switch', 'es')}"
         if self.path_counts:
             yield f"  equal-cost paths between two leaves: {' or '.join(str(count) for count in self.path_counts)}"
