@@ -3,8 +3,8 @@
 A field's description is its help text; its value arrives as the text after `--set key=`.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -54,24 +54,42 @@ Words = Annotated[tuple[str, ...], _from_text(_words)]
 Integers = Annotated[tuple[int, ...], _from_text(_words)]
 """Several whole numbers, written `4,8,16`."""
 
+def written(text: str) -> Any:
+    """A default as a user would write it, for `Field(default=written("1M,16M"))`: the help shows it so."""
+    return text
+
+
 Chosen = TypeVar("Chosen", bound=BaseModel)
 
 
 def parse_settings(kind: type[Chosen], values: Mapping[str, str], *, prefix: str = "") -> Chosen:
     """Text per key -> a checked `kind`.  Raises UserError that lists every fault, each with what would do."""
-    faults = []
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        for fault in error.errors():
-            key = prefix + ".".join(str(part) for part in fault["loc"][:1])
-            if fault["type"] == "extra_forbidden":
-                faults.append(
-                    f"--set {key}: no such key; known: {', '.join(prefix + name for name in kind.model_fields)}"
-                )
-            else:
-                faults.append(f"--set {key}={fault['input']}: {fault['msg'].removeprefix('Value error, ')}")
-    raise UserError("\n".join(faults))
+        raise UserError("\n".join(_faults(kind, error, prefix))) from error
+
+
+def parse_all(*groups: tuple[type[BaseModel], Mapping[str, str], str]) -> list[BaseModel]:
+    """Several (kind, values, prefix) at once; one UserError lists the faults of all."""
+    parsed, faults = [], []
+    for kind, values, prefix in groups:
+        try:
+            parsed.append(parse_settings(kind, values, prefix=prefix))
+        except UserError as error:
+            faults.append(str(error))
+    if faults:
+        raise UserError("\n".join(faults))
+    return parsed
+
+
+def _faults(kind: type[BaseModel], error: ValidationError, prefix: str) -> Iterator[str]:
+    for fault in error.errors():
+        key = prefix + ".".join(str(part) for part in fault["loc"][:1])
+        if fault["type"] == "extra_forbidden":
+            yield f"--set {key}: no such key; known: {', '.join(prefix + name for name in kind.model_fields)}"
+        else:
+            yield f"--set {key}={fault['input']}: {fault['msg'].removeprefix('Value error, ')}"
 
 
 def describe_settings(kind: type[BaseModel], *, prefix: str = "") -> list[tuple[str, str, str]]:
