@@ -42,6 +42,10 @@ class Description:
     cut_off_pairs: int
     """Ordered pairs of leaves without any path, as between the rails of a fabric that has no spines."""
 
+    def __str__(self) -> str:
+        """The lines, as a command prints them."""
+        return "\n".join(self.lines())
+
     def lines(self) -> Iterator[str]:
         """One sentence or table row each, without line ends."""
         nics = "" if self.nics == self.hosts else f" with {self.nics} NICs"
