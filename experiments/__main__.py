@@ -90,15 +90,16 @@ def topology(
     svg: Annotated[Path | None, typer.Option(help="Where the picture goes.  [default: NAME.svg]")] = None,
 ) -> None:
     """A fabric in words, its bisection and oversubscription, and a picture."""
+    from topologies.description import describe
     from topologies.drawing import draw
-    from topologies.graph import describe
     from topologies.registry import parse_topology
 
     fabric = parse_topology(spec)
     target = svg or Path(f"{fabric.name}.svg")
     target.write_text(draw(fabric))
     with Console() as console:
-        console.say(str(describe(fabric)))
+        for line in describe(fabric).lines():
+            console.say(line)
         console.say(f"picture: {target}")
 
 

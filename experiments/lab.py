@@ -19,6 +19,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from experiments.bounds import verdict
 from experiments.console import MARK
 from experiments.control import ControllerProcess
@@ -26,7 +28,7 @@ from experiments.experiment import Experiment
 from experiments.request import HOST_PREFIX, Request
 from experiments.results import Claim, FlowPath, LinkUse, Results, Row, write_results
 from experiments.run_folder import RunFolder, read_json, write_json
-from experiments.settings import Settings, parse_settings
+from experiments.settings import parse_settings
 from testbed import clean
 from testbed.counters import Counters
 from testbed.fabric import Fabric
@@ -146,7 +148,7 @@ class Lab:
 
 
 def run_inside(
-    experiment: Experiment, request: Request, settings: Settings, folder: RunFolder, *, say: Say | None = None
+    experiment: Experiment, request: Request, settings: BaseModel, folder: RunFolder, *, say: Say | None = None
 ) -> None:
     """Builds the fabric of `request`, runs the experiment on it, writes manifest.json and results.json.
 
@@ -162,7 +164,7 @@ def run_inside(
         sys.exit(error.exit_code)
 
 
-def _run(experiment: Experiment, request: Request, settings: Settings, folder: RunFolder, say: Say) -> None:
+def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: RunFolder, say: Say) -> None:
     topology = from_json(read_json(folder.topology))
     host = parse_settings(HostSettings, request.host, prefix=HOST_PREFIX)
     with ExitStack() as stack:
@@ -269,7 +271,7 @@ def _paths(lab: Lab) -> list[FlowPath]:
     return [FlowPath(**{**flow, "proto": "tcp"}) for flow in flows if flow["proto"] == socket.IPPROTO_TCP]
 
 
-def _write_manifest(lab: Lab, experiment: Experiment, settings: Settings) -> None:
+def _write_manifest(lab: Lab, experiment: Experiment, settings: BaseModel) -> None:
     virtual = lab.request.clock == "virtual"
     write_json(
         lab.folder.manifest,

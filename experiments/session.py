@@ -7,15 +7,17 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
+from pydantic import BaseModel
+
 from controller.policies import parse_policy
 from experiments.console import Console
 from experiments.experiment import Experiment
 from experiments.pcap import capture_points
 from experiments.request import HOST_PREFIX, Request
 from experiments.run_folder import RunFolder, read_json, write_json
-from experiments.settings import Settings, parse_settings
+from experiments.settings import parse_all
 from testbed.host_settings import HostSettings
-from topologies.errors import MissingFeature, RunFailed, TestbedError, UserError
+from topologies.errors import MissingFeature, RunFailed, TestbedError
 from topologies.json_form import to_json
 from topologies.model import Topology
 from topologies.registry import parse_topology
@@ -29,8 +31,9 @@ class Checked:
     """A request whose every word was found to mean something."""
 
     topology: Topology
-    settings: Settings
-    host: HostSettings
+    settings: BaseModel
+    """An instance of the experiment's own Settings."""
+    host: BaseModel
 
 
 def check(experiment: Experiment, request: Request) -> Checked:
@@ -38,11 +41,22 @@ def check(experiment: Experiment, request: Request) -> Checked:
     topology = parse_topology(request.topology)
     parse_policy(request.policy)
     capture_points(request.pcap, topology)
-    return Checked(
-        topology=topology,
-        settings=parse_settings(experiment.settings, request.settings),
-        host=parse_settings(HostSettings, request.host, prefix=HOST_PREFIX),
-    )
+    settings, host = parse_all((experiment.settings, request.settings, ""), (HostSettings, request.host, HOST_PREFIX))
+    if request.clock == "real":
+        _check_machine()
+    return Checked(topology=topology, settings=settings, host=host)
+
+
+def _check_machine() -> None:
+    """Raises MissingFeature with everything that this kernel lacks for the real clock."""
+    from testbed.doctor import missing_for
+
+    if missing := missing_for("real"):
+        lacking = "".join(f"\n  {check.name}: {check.remedy}" for check in missing)
+        raise MissingFeature(
+            f"--clock real: this machine lacks{lacking}",
+            "./run doctor shows all that it needs, and --clock virtual needs none of it",
+        )
 
 
 def run(experiment: Experiment, request: Request, checked: Checked, folder: RunFolder, console: Console) -> None:
@@ -93,14 +107,7 @@ def _failure(folder: RunFolder, code: int) -> TestbedError:
 
 def _run_here(experiment: Experiment, request: Request, checked: Checked, folder: RunFolder, console: Console) -> None:
     from experiments import lab
-    from testbed.doctor import missing_for
 
-    missing = missing_for("real")
-    if missing:
-        raise MissingFeature(
-            "--clock real: this machine lacks " + "; ".join(f"{check.name} ({check.remedy})" for check in missing),
-            "./run doctor shows all that it needs, and --clock virtual needs none of it",
-        )
     lab.run_inside(experiment, request, checked.settings, folder, say=console.progress)
 
 
@@ -117,6 +124,3 @@ def _conclude(folder: RunFolder, console: Console) -> None:
     if not verdict["valid"]:
         raise RunFailed("the run is not valid: " + "; ".join(verdict["reasons"]))
     console.say(f"\n{console.elapsed_s:.1f} s of wall time.  Report: {folder.report}")
-
-
-__all__ = ["Checked", "UserError", "check", "run"]

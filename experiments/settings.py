@@ -54,6 +54,7 @@ Words = Annotated[tuple[str, ...], _from_text(_words)]
 Integers = Annotated[tuple[int, ...], _from_text(_words)]
 """Several whole numbers, written `4,8,16`."""
 
+
 def written(text: str) -> Any:
     """A default as a user would write it, for `Field(default=written("1M,16M"))`: the help shows it so."""
     return text
