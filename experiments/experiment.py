@@ -10,8 +10,8 @@ guest (`--inside`) it builds the fabric and runs `run`.
 """
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,6 +41,8 @@ class Experiment:
     """Called in the guest once the fabric carries traffic; the second argument is an instance of `settings`."""
     topology: str = "leaf_spine"
     policy: str = "ecmp"
+    host: Mapping[str, str] = field(default_factory=dict)
+    """Host settings that this experiment starts from where the user does not say otherwise."""
     needs_torch: bool = True
     """False spares the guest an import of three seconds."""
 
@@ -89,7 +91,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
             clock=_clock(clock),
             seed=seed,
             settings=own,
-            host=host,
+            host={**experiment.host, **host},
             pcap=pcap,
             mn_cli=mn_cli,
         )
@@ -144,6 +146,9 @@ def _help(experiment: Experiment) -> str:
 
 
 def _epilog(experiment: Experiment) -> str:
-    rows = describe_settings(experiment.settings) + describe_settings(HostSettings, prefix=HOST_PREFIX)
+    rows = [
+        *describe_settings(experiment.settings),
+        *describe_settings(HostSettings, prefix=HOST_PREFIX, instead=experiment.host),
+    ]
     lines = [f"  {key}={default}\n      {meaning}" for key, default, meaning in rows]
     return "\b\nKeys of --set, with their defaults:\n" + "\n".join(lines)

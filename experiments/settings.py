@@ -4,6 +4,7 @@ A field's description is its help text; its value arrives as the text after `--s
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -93,10 +94,12 @@ def _faults(kind: type[BaseModel], error: ValidationError, prefix: str) -> Itera
             yield f"--set {key}={fault['input']}: {fault['msg'].removeprefix('Value error, ')}"
 
 
-def describe_settings(kind: type[BaseModel], *, prefix: str = "") -> list[tuple[str, str, str]]:
-    """(key, default, meaning) of each field, for help texts."""
+def describe_settings(
+    kind: type[BaseModel], *, prefix: str = "", instead: Mapping[str, str] = MappingProxyType({})
+) -> list[tuple[str, str, str]]:
+    """(key, default, meaning) of each field, for help texts; `instead` are defaults that replace the kind's own."""
     return [
-        (prefix + name, _as_written(field.default), field.description or "")
+        (prefix + name, instead.get(name, _as_written(field.default)), field.description or "")
         for name, field in kind.model_fields.items()
     ]
 
