@@ -3,7 +3,7 @@
 It serves the tests, and anyone who wants to ask a plan a question without a kernel.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
@@ -86,23 +86,31 @@ def converse(core: Core, dpid: int, switch: FakeSwitch, requests: Iterable[Reque
     return count
 
 
-def trace(topology: Topology, plan: Plan, source: Interface, packet: Packet) -> tuple[str, ...]:
-    """The egress interfaces of a packet through a whole fabric, as path_marks.path gives them.
+class FakeFabric:
+    """All switches of a topology, cabled."""
 
-    Ends where the packet is dropped or meets the controller.  Raises ValueError when it goes round in circles.
-    """
-    switches: Mapping[int, FakeSwitch] = {dpid: FakeSwitch(rules) for dpid, rules in plan.items()}
-    egress, here = [source.name], topology.peer_of[source.name]
-    while here.node in topology.switch_named:
-        if len(egress) > MOST_HOPS:
-            raise ValueError(f"a packet loops: {egress}")
-        action = switches[topology.switch_named[here.node].dpid].forward(packet)
-        if not isinstance(action, Output):
-            break
-        leaving = next(end for end in topology.interfaces_of[here.node] if end.port == action.port)
-        egress.append(leaving.name)
-        here = topology.peer_of[leaving.name]
-    return tuple(egress)
+    def __init__(self, topology: Topology, plan: Plan) -> None:
+        """Every switch holds its part of the plan."""
+        self._topology = topology
+        self._switch = {switch.name: FakeSwitch(plan[switch.dpid]) for switch in topology.switches}
+        self._end = {(end.node, end.port): end for end in topology.interfaces()}
+
+    def trace(self, source: Interface, packet: Packet) -> tuple[str, ...]:
+        """The egress interfaces of a packet, from the sender's NIC on, as path_marks.path gives them.
+
+        Ends where the packet is dropped or meets the controller.  Raises ValueError when it goes round in circles.
+        """
+        egress, here = [source.name], self._topology.peer_of[source.name]
+        while here.node in self._switch:
+            if len(egress) > MOST_HOPS:
+                raise ValueError(f"a packet loops: {egress}")
+            action = self._switch[here.node].forward(packet)
+            if not isinstance(action, Output):
+                break
+            leaving = self._end[here.node, action.port]
+            egress.append(leaving.name)
+            here = self._topology.peer_of[leaving.name]
+        return tuple(egress)
 
 
 def _place(rule: Rule) -> tuple[Table, int, Match]:
