@@ -13,14 +13,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
+from typing import BinaryIO
 
 from testbed.cache import cache_dir
-from testbed.guest import cpu, kernel, process
+from testbed.guest import cpu, kernel, process, terminal
 from testbed.guest.virtual_clock import VirtualClock
 from topologies.errors import RunFailed, UserError
 from topologies.units import parse_size
@@ -29,6 +30,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 CLOCK_START_NS = 1_767_225_600 * 10**9
 """Every guest's wall clock starts at 2026-01-01 00:00 UTC, so that the captures of equal runs carry equal stamps."""
 
+_Running = AbstractContextManager[subprocess.Popen[bytes]]
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FATAL = ("Kernel panic - not syncing", "Oops:", "BUG: ", "kernel BUG at")
 _GOODBYE = "reboot: Power down"
@@ -50,6 +52,8 @@ class Boot:
     """Of the guest; the machine gives it page by page as it is used."""
     time_travel: bool = True
     """False boots with the ordinary clock, as a machine of `--clock real`."""
+    interactive: bool = False
+    """The command's terminal is the caller's: keys go to it, its output goes to standard output (and the log)."""
     environment: dict[str, str] = field(default_factory=dict)
     """Added to the guest's fixed environment."""
     stall_s: float = 180
@@ -67,28 +71,48 @@ def boot(request: Boot, on_line: Callable[[str], None] = lambda _: None) -> int:
     binary = kernel.find()
     run_dir = request.run_dir.absolute()
     with _exchange(run_dir, request) as exchange, cpu.seat(cache_dir()) as seat, _terminable():
-        guest = process.started(
+        start = partial(
+            process.started,
             [str(binary), *_kernel_arguments(request)],
             cpu=seat.cpu,
             directory=run_dir,
             environment={"PATH": _PATH, "TMPDIR": _memory_directory(_memory_bytes(request), run_dir)},
             keep=() if seat.lock is None else (seat.lock,),
         )
-        with guest as running, (run_dir / "log.txt").open("a", encoding="utf-8") as log:
-            last = _follow(running, VirtualClock(running.pid, binary), request, lambda line: _tell(line, log, on_line))
-            status = running.wait()
+        with (run_dir / "log.txt").open("ab", buffering=0) as log:
+            if request.interactive:
+                status, last = _interact(start, log), list[str]()
+            else:
+                status, last = _run(start, binary, request, log, on_line)
         return _exit_code(exchange / "exit", status, last)
 
 
-def _tell(line: str, log: TextIO, on_line: Callable[[str], None]) -> None:
-    log.write(line + "\n")
-    log.flush()
-    on_line(line)
+def _interact(start: Callable[..., _Running], log: BinaryIO) -> int:
+    with terminal.pair() as (ours, theirs), start(terminal=theirs) as running:
+        os.close(theirs)
+        terminal.relay(running, ours, lambda output: _write(log, output))
+        return running.wait()
+
+
+def _run(
+    start: Callable[..., _Running], binary: Path, request: Boot, log: BinaryIO, on_line: Callable[[str], None]
+) -> tuple[int, list[str]]:
+    def tell(line: str) -> None:
+        _write(log, f"{line}\n".encode())
+        on_line(line)
+
+    with start() as running:
+        last = _follow(running, VirtualClock(running.pid, binary), request, tell)
+        return running.wait(), last
+
+
+def _write(log: BinaryIO, output: bytes) -> None:
+    log.write(output)
 
 
 def _follow(
     running: subprocess.Popen[bytes], clock: VirtualClock, request: Boot, tell: Callable[[str], None]
-) -> Sequence[str]:
+) -> list[str]:
     """Pass the console on until it closes; returns its last lines.  Raises RunFailed on a panic or a stuck guest."""
     last: deque[str] = deque(maxlen=_LAST_LINES)
     watch = _Watch(clock=clock, stall_s=request.stall_s, wall_limit_s=request.wall_limit_s, now_s=time.monotonic())
@@ -103,7 +127,7 @@ def _follow(
         fatal = fatal or any(mark in line for mark in _FATAL)
     if fatal:
         raise RunFailed(_with_lines("the guest's kernel reported a fault", last))
-    return last
+    return list(last)
 
 
 class _Watch:
@@ -190,7 +214,7 @@ def _command_script(request: Boot) -> str:
         "PATH": _PATH,
         "HOME": "/run/root",
         "LANG": "C.UTF-8",
-        "TERM": "dumb",
+        "TERM": os.environ.get("TERM", "dumb") if request.interactive else "dumb",
         "PYTHONHASHSEED": "0",
         "PYTHONNOUSERSITE": "1",
         "PYTHONUNBUFFERED": "1",
@@ -198,7 +222,15 @@ def _command_script(request: Boot) -> str:
         **request.environment,
     }
     assignments = [f"{name}={value}" for name, value in environment.items()]
-    return f"cd {shlex.quote(str(CHECKOUT))}\nexec {shlex.join(['env', '-i', *assignments, *request.command])}\n"
+    command = shlex.join(["env", "-i", *assignments, *request.command])
+    where = f"cd {shlex.quote(str(CHECKOUT))}\n"
+    if request.interactive:
+        # A guest without any timer jumps to the end of time instead of waiting for a key, hence the ticking; and
+        # /dev/console cannot be a controlling terminal, which Ctrl-C needs.
+        return (
+            f"{where}while :; do sleep 0.02; done &\nexec setsid --ctty --wait {command} </dev/tty0 >/dev/tty0 2>&1\n"
+        )
+    return f"{where}exec {command}\n"
 
 
 @contextmanager

@@ -23,18 +23,25 @@ exec taskset -c "$cpu" "$@"
 
 @contextmanager
 def started(
-    arguments: Sequence[str], *, cpu: int, directory: Path, environment: dict[str, str], keep: Sequence[int] = ()
+    arguments: Sequence[str],
+    *,
+    cpu: int,
+    directory: Path,
+    environment: dict[str, str],
+    keep: Sequence[int] = (),
+    terminal: int | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The kernel's process with `directory` as its working directory, pinned to `cpu`; killed and reaped on leaving.
 
-    `keep` are descriptors that it inherits: locks that have to live exactly as long as it does.
+    `keep` are descriptors that it inherits: locks that have to live exactly as long as it does.  `terminal` becomes its
+    console; without one it has no input, and its output is a pipe.
     """
     process = subprocess.Popen(
         ["setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", _LAUNCH, "sh", str(os.getpid()), str(cpu), *arguments],
         cwd=directory,
         env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL if terminal is None else terminal,
+        stdout=subprocess.PIPE if terminal is None else terminal,
         stderr=subprocess.STDOUT,
         pass_fds=keep,
         start_new_session=True,
