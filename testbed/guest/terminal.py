@@ -9,6 +9,7 @@ import termios
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 _END_OF_INPUT = b"\x04"  # what the guest's terminal takes for the end of a piped standard input
 
@@ -17,6 +18,7 @@ _END_OF_INPUT = b"\x04"  # what the guest's terminal takes for the end of a pipe
 def pair() -> Iterator[tuple[int, int]]:
     """A pseudo terminal: our end and the guest's, closed on leaving (the guest's may be closed before)."""
     ours, theirs = pty.openpty()
+    tty.setraw(theirs)  # the guest's own terminal echoes and interprets
     try:
         yield ours, theirs
     finally:
@@ -39,26 +41,29 @@ def _raw(descriptor: int) -> Iterator[None]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-def relay(guest: subprocess.Popen[bytes], ours: int, on_output: Callable[[bytes], None]) -> None:
+def relay(guest: subprocess.Popen[bytes], ours: int, *, ready: Path, on_output: Callable[[bytes], None]) -> None:
     """Carry keys to the guest and its output to standard output, until the guest has ended.
 
+    Keys are kept back until the file `ready` exists: the guest would miss what came before its console was open.
     `on_output` also gets what the guest prints.  A standard input that ends (a pipe) is an end of input in the guest.
     """
     keys, screen = sys.stdin.fileno(), sys.stdout.fileno()
     with ExitStack() as stack:
         stack.enter_context(_raw(keys))
-        selector = stack.enter_context(selectors.DefaultSelector())
+        selector = stack.enter_context(selectors.SelectSelector())
         selector.register(ours, selectors.EVENT_READ)
-        with suppress(PermissionError):  # a plain file or /dev/null as standard input cannot be waited for
-            selector.register(keys, selectors.EVENT_READ)
+        listening = False
         while True:
-            ready = {key.fd for key, _ in selector.select(0.2)}
-            if ours in ready and (output := _read(ours)):
+            if not listening and ready.exists():
+                listening = True
+                selector.register(keys, selectors.EVENT_READ)
+            readable = {key.fd for key, _ in selector.select(0.2 if listening else 0.02)}
+            if ours in readable and (output := _read(ours)):
                 os.write(screen, output)
                 on_output(output)
             elif guest.poll() is not None:
                 return
-            if keys in ready:
+            if keys in readable:
                 typed = _read(keys)
                 os.write(ours, typed or _END_OF_INPUT)
                 if not typed:
