@@ -12,25 +12,28 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from ipaddress import IPv4Address
+from pathlib import Path
 from types import FrameType
 
 from testbed import clean, host_stack, rtnl
+from testbed.capture import Tap
 from testbed.counters import Counters, Direction, imbalances, join, read_interfaces
 from testbed.host_settings import HostSettings
-from testbed.link import FabricIntf
 from testbed.namespace import Namespace, is_guest, own_network
 from testbed.netlink import NetlinkSocket
 from testbed.network import FabricNet
 from testbed.node import FabricHost, FabricSwitch
 from testbed.ovs import OpenVSwitch
-from testbed.plan import GSO_MAX_SEGS, Plan
+from testbed.plan import GSO_MAX_SEGS, Plan, source_table
 from testbed.port.interface import Port
 from testbed.port.registry import port_named
 from testbed.traffic_control import TrafficControl, read_traffic_control
-from topologies.errors import RunFailed
+from topologies.errors import RunFailed, UnknownName
 from topologies.model import Topology
+from topologies.units import format_delay, format_rate
 
 LOOPBACK_INDEX = 1
 CARRIER_TIMEOUT_S = 10
@@ -69,6 +72,7 @@ class Fabric:
         self._stack = ExitStack()
         self._routes: dict[str | None, NetlinkSocket] = {}
         self._in_force: dict[str, object] = {}
+        self._metrics: dict[int, int] = {}
 
     def __enter__(self) -> "Fabric":
         """Builds it.  Raises MissingFeature, RunFailed or KernelRefused, and then leaves nothing behind."""
@@ -91,6 +95,11 @@ class Fabric:
         target = controller if controller.split(":")[0] in ("tcp", "unix", "ssl") else f"tcp:{controller}"
         self.switches.connect(self.topology, target)
 
+    @property
+    def directory(self) -> Path:
+        """The run's own directory, in memory, gone with the fabric: for sockets and the like."""
+        return clean.STATE / self.tag
+
     def in_force(self) -> dict[str, object]:
         """Everything asked for and read back, for the manifest."""
         return dict(self._in_force)
@@ -105,6 +114,26 @@ class Fabric:
                     ports = self.port.counters(self.plan.egresses[name], control)
                     found[name] = join(interfaces[place.index], ports)
         return found
+
+    def taps(self, names: Iterable[str]) -> tuple[Tap, ...]:
+        """Where to capture these interfaces, for `Capture`.  Raises UnknownName."""
+        return tuple(self._tap(name) for name in names)
+
+    def _tap(self, name: str) -> Tap:
+        if name not in self.plan.placed:
+            raise UnknownName("interface", name, self.plan.placed)
+        egress, peer = self.plan.egresses[name], self.topology.peer_of[name]
+        at_peer = self.plan.placed[name].host is not None and self.plan.placed[peer.name].host is None
+        device = peer.name if at_peer else name
+        host = self.plan.placed[device].host
+        return Tap(
+            interface=name,
+            description=f"{name} to {peer.name}, {format_rate(egress.rate_bps)}, {format_delay(egress.delay_ns)}",
+            rate_bps=egress.rate_bps,
+            device=device,
+            namespace=None if host is None else self.net.get(host).namespace,
+            delay_ns=egress.delay_ns,
+        )
 
     def imbalances(self) -> list[str]:
         """The directions of links whose books do not balance, in words."""
@@ -138,12 +167,12 @@ class Fabric:
         ports = [name for name, place in self.plan.placed.items() if place.host is None]
         host_stack.set_nic(ports, moderation_ns=0)
         root.execute(self.plan.links_of(None))
-        metrics = host_stack.route_metrics(self.hosts)
+        self._metrics = host_stack.route_metrics(self.hosts)
         for name, namespace in namespaces.items():
             nics = self.topology.interfaces_of[name]
             with namespace.entered():
                 host_stack.set_nic([nic.name for nic in nics], moderation_ns=self.hosts.moderation_ns)
-            routes = [request for nic in nics for request in self.plan.routes_through(nic, metrics)]
+            routes = [request for nic in nics for request in self.plan.routes_through(nic, self._metrics)]
             self._routes[name].execute(
                 [*self.plan.links_of(name), *self.plan.addresses_of(name), *self.plan.rules_of(name), *routes]
             )
@@ -151,7 +180,7 @@ class Fabric:
         # After Open vSwitch has taken the ports: it deletes ingress disciplines of a port that it configures.
         for host in self._routes:
             self._make_ports(host)
-        self._make_net(namespaces, metrics)
+        self._make_net(namespaces)
 
     def _host_namespace(self, name: str) -> Namespace:
         namespace = Namespace(name)
@@ -170,7 +199,7 @@ class Fabric:
         egresses = [self.plan.egresses[name] for name, place in self.plan.placed.items() if place.host == host]
         self._routes[host].execute([request for egress in egresses for request in self.port.requests(egress)])
 
-    def _make_net(self, namespaces: Mapping[str, Namespace], metrics: Mapping[int, int]) -> None:
+    def _make_net(self, namespaces: Mapping[str, Namespace]) -> None:
         self.net = FabricNet()
         for host in self.topology.hosts:
             self.net.adopt(FabricHost(host.name, namespaces[host.name], self._routes[host.name]))
@@ -183,13 +212,9 @@ class Fabric:
                 interface.index = self.plan.placed[end.name].index
                 if end.ip is not None:
                     interface.ip, interface.prefixLen = str(end.ip), 8
-                    interface.after_up = self.plan.routes_through(end, metrics)
-                interface.on_change = self._changed
+                    interface.after_up = self.plan.routes_through(end, self._metrics)
         self.net.build()
         self._stack.callback(self.net.stop)
-
-    def _changed(self, interface: FabricIntf, up: bool) -> None:
-        """Open vSwitch reconfigures a port whose link state changed, and may take its disciplines away."""
 
     def _await_carrier(self) -> None:
         """The kernel reports a cable as plugged in a moment after both ends came up, and drops packets until then."""
@@ -215,9 +240,18 @@ class Fabric:
         ports = [name for name, place in self.plan.placed.items() if place.host is None]
         for name, found in host_stack.nics_in_force(ports).items():
             host_stack.compare(f"switch port {name}", host_stack.nic_wanted(0), found)
-        self._in_force["hosts"] = host_settings
-        self._in_force["tag"] = self.tag
-        self._in_force["port"] = dict(self.port.describe())
+        self._in_force |= {
+            "tag": self.tag,
+            "mtu": self.topology.mtu,
+            "gso_max_segs": GSO_MAX_SEGS,
+            "port": dict(self.port.describe()),
+            "host_settings": self.hosts.model_dump(mode="json"),
+            "hosts": host_settings,
+            "ipv6": "disabled",
+            "arp": "static, all pairs",
+            "open_vswitch": self.switches.version(),
+            "fail_mode": self.fail_mode,
+        }
 
     def _verify_links(self, host: str | None, route: NetlinkSocket, names: list[str]) -> None:
         found = host_stack.links_in_force(route)
@@ -249,7 +283,36 @@ class Fabric:
         settings = host_stack.nics_in_force([nic.name for nic in nics])
         for name, found in settings.items():
             host_stack.compare(f"interface {name}", host_stack.nic_wanted(self.hosts.moderation_ns), found)
-        return {"sysctls": sysctls, "nics": settings}
+        self._verify_routing(node.name)
+        return {"sysctls": sysctls, "nics": settings, "route_metrics": self._metric_names()}
+
+    def _verify_routing(self, host: str) -> None:
+        route, nics = self._routes[host], self.topology.interfaces_of[host]
+        routes, rules = host_stack.routes_in_force(route), host_stack.rules_in_force(route)
+        neighbours = host_stack.neighbours_in_force(route)
+        for nic in nics:
+            index = self.plan.placed[nic.name].index
+            wanted = {
+                (table, str(to)): {"index": index, "metrics": self._metrics}
+                for table, to in self.plan.destinations(nic)
+            }
+            found = {key: routes.get(key) for key in wanted}
+            host_stack.compare(f"routes through {nic.name}", _named(wanted), _named(found))
+            arp = {str(ip): mac for ip, mac in self.plan.others(nic)}
+            known = {ip: neighbours.get((index, IPv4Address(ip).packed)) for ip in arp}
+            host_stack.compare(f"ARP entries of {nic.name}", arp, known)
+            if len(nics) > 1:
+                host_stack.compare(
+                    f"rules of {host}", {str(nic.ip): str(nic.ip)}, {str(nic.ip): rules.get(source_table(nic))}
+                )
+
+    def _metric_names(self) -> dict[str, int]:
+        names = {rtnl.RTAX_INITCWND: "initcwnd", rtnl.RTAX_QUICKACK: "quickack", rtnl.RTAX_RTO_MIN: "rto_min_ms"}
+        return {names[kind]: value for kind, value in self._metrics.items()}
+
+
+def _named(routes: Mapping[tuple[int, str], object]) -> dict[str, object]:
+    return {f"{to} in table {table}": value for (table, to), value in routes.items()}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""How the hosts' TCP stacks and NICs are set: every knob with its meaning, none left to what the machine happens to have.
+"""How the hosts' TCP stacks and NICs are set: every knob with its meaning, none left as the machine happens to have it.
 
 The fields are what a user writes after `--set host.KEY=`; the properties are the same in the units of the kernel.
 """
@@ -37,7 +37,7 @@ class HostSettings(BaseModel):
     )
     moderation: str = Field(
         "8us",
-        description="interrupt moderation: a NIC hands arrivals over at most this late, merged (GRO); off: each at once",
+        description="interrupt moderation: a NIC hands arrivals over this late at most, merged (GRO); off: each at once",
     )
 
     @field_validator("rto_min", "moderation", "socket_buffer")

@@ -17,9 +17,9 @@ _CC = "net/ipv4/tcp_congestion_control"
 _ALLOWED = "net/ipv4/tcp_allowed_congestion_control"
 _AVAILABLE = "net/ipv4/tcp_available_congestion_control"
 _RTO_MIN_US = "net/ipv4/tcp_rto_min_us"
-_KNOWN_CC = ("bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois", "lp", "nv", "reno", "scalable", "vegas", "veno", "westwood", "yeah")  # fmt: skip
+_MODULES = "bbr bic cdg cubic dctcp highspeed htcp hybla illinois lp nv reno scalable vegas veno westwood yeah"
 """What Linux has as modules: such a name is missing here, any other is the user's mistake."""
-_RTM_GETROUTE = 26
+_RTM_GETROUTE, _RTM_GETRULE = 26, 34
 _IFLA_OPERSTATE, _IF_OPER_UP = 16, 6
 
 
@@ -59,7 +59,7 @@ def _set_congestion_control(name: str) -> None:
         if refused.code == errno.EPERM:
             remedy = f"as root: sysctl -w net.ipv4.tcp_allowed_congestion_control='{' '.join([*available])}'"
             raise MissingFeature(f"this machine does not let namespaces use cc={name}", remedy) from refused
-        if name not in _KNOWN_CC:
+        if name not in _MODULES.split():
             raise UnknownName("congestion control cc", name, available) from refused
         remedy = f"load tcp_{name}, or choose one of: {', '.join(available)}"
         raise MissingFeature(f"this kernel has no congestion control cc={name}", remedy) from refused
@@ -170,6 +170,16 @@ def neighbours_in_force(route: NetlinkSocket) -> dict[tuple[int, bytes], str]:
         parts = attributes(payload[12:])
         if state == rtnl.NUD_PERMANENT:
             found[index, parts[1]] = parts[2].hex(":")
+    return found
+
+
+def rules_in_force(route: NetlinkSocket) -> dict[int, str]:
+    """Routing table -> source address, of every source rule."""
+    found = {}
+    for _kind, payload in route.dump(_RTM_GETRULE, struct.pack("=BBBBBBBBI", 2, 0, 0, 0, 0, 0, 0, 0, 0)):
+        parts = attributes(payload[12:])
+        if 2 in parts:  # FRA_SRC
+            found[struct.unpack("=I", parts[15])[0]] = ".".join(map(str, parts[2]))
     return found
 
 

@@ -1,7 +1,7 @@
 """Mininet's interfaces and links over netlink: `link leaf1 spine1 down`, `h1.setIP(...)` without a process each."""
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -18,12 +18,12 @@ _IFA_LOCAL = 2
 class FabricIntf(Intf):  # type: ignore[misc]  # Mininet has no types
     """An interface that the fabric has made."""
 
+    ip: str | None
+    mac: str | None
     index: int
     """Its number in its node's namespace."""
     after_up: Sequence[Request] = ()
     """What the kernel forgets when the interface goes down: routes, ARP entries."""
-    on_change: Callable[["FabricIntf", bool], None] | None = None
-    """Told after the interface went up or down."""
 
     def config(self, **_params: Any) -> dict[str, object]:
         """The fabric has configured it."""
@@ -37,11 +37,9 @@ class FabricIntf(Intf):  # type: ignore[misc]  # Mininet has no types
         self.node.apply(rtnl.set_up(index=self.index, name=self.name, up=up))
         if up:
             self.node.apply(*self.after_up)
-        if self.on_change is not None:
-            self.on_change(self, up)
         return ""
 
-    def isUp(self, setUp: bool = False) -> bool:  # noqa: N802, N803
+    def isUp(self, setUp: bool = False) -> bool:  # noqa: N802
         """Whether it is administratively up; with `setUp` first makes it so."""
         if setUp:
             self.ifconfig("up")
@@ -67,7 +65,7 @@ class FabricIntf(Intf):  # type: ignore[misc]  # Mininet has no types
 
     def updateIP(self) -> str | None:  # noqa: N802
         """Its first IPv4 address as the kernel has it."""
-        found = None
+        found: str | None = None
         for _kind, payload in self.node.route.dump(_RTM_GETADDR, struct.pack("=BBBBi", 2, 0, 0, 0, 0)):
             if struct.unpack_from("=i", payload, 4)[0] == self.index and found is None:
                 found = str(IPv4Address(attributes(payload[8:])[_IFA_LOCAL]))

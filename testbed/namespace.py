@@ -1,7 +1,7 @@
 """Network namespaces without a process in them, and what is read and written inside: sysctls, sysfs, offloads.
 
 A namespace lives as long as a descriptor, a process or a bind mount refers to it.  Ours are held by descriptors only:
-when the process that built a fabric ends, however it ends, the kernel takes hosts, cables, queues and switch ports away.
+when the process that built a fabric ends, however it ends, the kernel takes hosts, cables and switch ports away.
 """
 
 import array

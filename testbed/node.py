@@ -30,7 +30,13 @@ class LazyNode(Node):  # type: ignore[misc]  # Mininet has no types
     """Its own network namespace; None for a switch, which lives in the fabric's."""
     route: NetlinkSocket
     """A netlink socket in its namespace."""
+    shell: "subprocess.Popen[bytes] | None"
     stopped = False
+
+    def __init__(self, name: str, *, inNamespace: bool) -> None:  # noqa: N803
+        """Mininet's, without a shell."""
+        super().__init__(name, inNamespace=inNamespace)
+        self._made = True
 
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
         """What Mininet calls when it makes a node: nothing yet."""
@@ -42,7 +48,7 @@ class LazyNode(Node):  # type: ignore[misc]  # Mininet has no types
         if self.stopped:
             raise RunFailed(f"{self.name}: the fabric is gone, no command can run on it")
         self.master, self.slave = pty.openpty()
-        # setsid --ctty makes the pseudo-terminal the shell's own, so that Ctrl-C (Mininet's sendInt) reaches the command
+        # setsid --ctty makes the pseudo-terminal the shell's own: Ctrl-C (Mininet's sendInt) then reaches the command
         argv = ["setsid", "--ctty", "bash", "--norc", "--noediting", "-is", f"mininet:{self.name}"]
         with self.entered():
             self.shell = subprocess.Popen(
@@ -73,6 +79,7 @@ class LazyNode(Node):  # type: ignore[misc]  # Mininet has no types
         """The shell's process id, for whoever enters a node by it; starts the shell."""
         if self._pid is None and not self.stopped and self._made:
             self.start_shell()
+            assert self.shell is not None
             self._pid = self.shell.pid
         return self._pid
 
@@ -141,7 +148,7 @@ class FabricHost(LazyNode):
     def __init__(self, name: str, namespace: Namespace, route: NetlinkSocket) -> None:
         """Wraps a namespace that exists."""
         super().__init__(name, inNamespace=True)
-        self.namespace, self.route, self._made = namespace, route, True
+        self.namespace, self.route = namespace, route
 
     def config(self, **_params: Any) -> dict[str, object]:
         """The fabric has configured the host; Mininet has nothing to do."""
@@ -154,7 +161,7 @@ class FabricSwitch(LazyNode, OVSSwitch):  # type: ignore[misc]
     def __init__(self, name: str, dpid: int, route: NetlinkSocket, management: str) -> None:
         """`management` is the bridge's own OpenFlow socket, which `dpctl` speaks to."""
         LazyNode.__init__(self, name, inNamespace=False)
-        self.route, self.management, self._made = route, management, True
+        self.route, self.management = route, management
         self.dpid = f"{dpid:0{self.dpidLen}x}"
         self.opts, self.listenPort, self.controlIntf = "", None, None
         self.failMode, self.datapath, self.protocols, self.batch = "secure", "kernel", "OpenFlow13", False

@@ -84,6 +84,10 @@ class OpenVSwitch:
         """Returns when the switch daemon has acted on everything that it was told and has seen."""
         self._vsctl("set", "Open_vSwitch", ".", f"external_ids:settled={time.monotonic_ns()}")
 
+    def version(self) -> str:
+        """Of the daemon."""
+        return self._run("ovs-vswitchd", "--version").splitlines()[0]
+
     def connected(self) -> Mapping[str, bool]:
         """Switch name -> whether it talks to its controller."""
         rows = self._list("Bridge", "name,controller")

@@ -1,7 +1,7 @@
 """What to tell the kernel to get a topology: a pure function from the topology and the settings to netlink requests.
 
-Switch ends live in the fabric's namespace with the indexes 1000, 1001, ...; a host's NICs in the host's, from 100 on (below, a
-kernel may have tunnels that it gives every namespace).
+Switch ends live in the fabric's namespace with the indexes 1000, 1001, ...; a host's NICs in the host's, from 100 on
+(below, a kernel may have tunnels that it gives every namespace).
 Because the indexes are ours, every later request can be written before the first one has been sent.
 """
 
@@ -94,7 +94,7 @@ class Plan:
                 namespace=None if place.host is None else namespaces[place.host],
             )
 
-        # The kernel puts a peer without a namespace where the first end goes, not where the socket is: switch ends first.
+        # The kernel puts a peer without a namespace where the first end goes, not where the socket is.
         pairs = [
             sorted((end(link.a), end(link.b)), key=lambda it: it.namespace is not None) for link in self.topology.links
         ]
@@ -130,18 +130,25 @@ class Plan:
     def _nics(self, host: str) -> list[tuple[Interface, Placed]]:
         return [(end, self.placed[end.name]) for end in self.topology.interfaces_of[host]]
 
-    def _routes(self, nic: Interface, metrics: Mapping[int, int]) -> list[Request]:
+    def destinations(self, nic: Interface) -> list[tuple[int, IPv4Network]]:
+        """(table, network) of every route through a NIC.
+
+        Of several NICs, each carries what goes to its own leaf and, by its own table, all that is sent from its address.
+        The first one carries the rest.
+        """
         nics = self.topology.interfaces_of[nic.node]
-        index, source = self.placed[nic.name].index, _ip(nic)
-
-        def route(to: IPv4Network, table: int = rtnl.MAIN_TABLE) -> Request:
-            return rtnl.new_route(to=to, index=index, name=nic.name, source=source, table=table, metrics=metrics)
-
         if len(nics) == 1:
-            return [route(FABRIC_NETWORK)]
-        near = [route(network) for network in self._networks_through(nic)]
-        far = [route(FABRIC_NETWORK)] if nic == nics[0] else []
-        return near + far + [route(FABRIC_NETWORK, source_table(nic))]
+            return [(rtnl.MAIN_TABLE, FABRIC_NETWORK)]
+        near = [(rtnl.MAIN_TABLE, network) for network in self._networks_through(nic)]
+        far = [(rtnl.MAIN_TABLE, FABRIC_NETWORK)] if nic == nics[0] else []
+        return near + far + [(source_table(nic), FABRIC_NETWORK)]
+
+    def _routes(self, nic: Interface, metrics: Mapping[int, int]) -> list[Request]:
+        index, source = self.placed[nic.name].index, _ip(nic)
+        return [
+            rtnl.new_route(to=to, index=index, name=nic.name, source=source, table=table, metrics=metrics)
+            for table, to in self.destinations(nic)
+        ]
 
     def _networks_through(self, nic: Interface) -> list[IPv4Network]:
         """The /24 of its leaf, unless an earlier NIC of the same host has it."""
@@ -149,13 +156,13 @@ class Plan:
         first = next(end for end in self.topology.interfaces_of[nic.node] if _ip(end) in network)
         return [network] if first == nic else []
 
+    def others(self, nic: Interface) -> list[tuple[IPv4Address, str]]:
+        """Address and MAC of every NIC of every other host."""
+        return [(_ip(end), end.mac or "") for end in self.topology.host_interfaces() if end.node != nic.node]
+
     def _neighbours(self, nic: Interface) -> list[Request]:
         index = self.placed[nic.name].index
-        return [
-            rtnl.new_neighbour(index=index, name=nic.name, ip=_ip(end), mac=end.mac or "")
-            for end in self.topology.host_interfaces()
-            if end.node != nic.node
-        ]
+        return [rtnl.new_neighbour(index=index, name=nic.name, ip=ip, mac=mac) for ip, mac in self.others(nic)]
 
 
 def source_table(nic: Interface) -> int:

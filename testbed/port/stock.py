@@ -5,9 +5,9 @@
 netem keeps when each packet's last bit leaves, max(now, end of the packet before) + length / rate, and releases it one
 delay later: exact serialisation and propagation, to the nanosecond.  But its limit counts packets, those on the wire
 included.  The policer supplies the buffer: a token bucket that fills at the link's rate and is as deep as the buffer
-drops exactly what a queue of that many bytes, drained at that rate, would have no room for.  The bucket's missing tokens
-*are* the queue, the packet on the wire counted with what is left of it.  Both round a packet's time to nanoseconds;
-`policer_rate` picks a rate for which they round alike, or the two would drift apart under steady load.
+drops exactly what a queue of that many bytes, drained at that rate, would have no room for.  The bucket's missing
+tokens *are* the queue, the packet on the wire counted with what is left of it.  Both round a packet's time to
+nanoseconds; `policer_rate` picks a rate for which they round alike, or they would drift apart under steady load.
 
 Not exact: the buffer is a multiple of 64 ns of line time (the policer's tick); a packet's time is cut to a nanosecond
 (at 400 Gb/s a 9,014 B frame takes 180 ns, not 180.28); there is one class, no ECN and no PFC; a host's own packets no
@@ -187,7 +187,7 @@ def netem_time_ns(length: int, rate_bytes: int) -> int:
 
 
 def policer_time_ns(length: int, rate_bytes: int) -> int:
-    """What a policer takes: psched_l2t_ns with the reciprocal of psched_ratecfg_precompute__, net/sched/sch_generic.c."""
+    """What a policer takes: psched_l2t_ns and psched_ratecfg_precompute__ of net/sched/sch_generic.c."""
     factor, shift = _reciprocal(rate_bytes)
     return (length * (factor // rate_bytes)) >> shift
 

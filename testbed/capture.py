@@ -1,0 +1,251 @@
+"""Packets into files that Wireshark opens: one pcapng per interface, and not one packet missing.
+
+    with Capture(interfaces=fabric.taps(["h1-eth0", "leaf1-eth5"]), directory=folder / "pcap") as capture:
+        ...
+    capture.faults()            empty, or why the run cannot be trusted
+
+Where the tap is.  Every cable of a host is tapped at its switch end: what the switch port receives is what the NIC sent,
+what the port sends is what the NIC gets.  So no host needs a process or a socket, and a NIC that merges arrivals (GRO)
+cannot show packets that were never on a wire.
+
+What a stamp says.  The moment the last bit of the frame passes the interface.  The kernel shows a packet to a tap when it
+leaves its port's discipline, which is one propagation delay after its last bit went onto the cable; for a departing
+packet the delay is taken off again.
+
+One process writes all files.  It is forked with the taps open and live, so the capture begins when the context is
+entered; on leaving, the taps are shut, and it reads until it has written as many packets as the kernel counted.
+"""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from testbed.namespace import Namespace, is_guest
+from testbed.packet_ring import Packet, PacketRing, RingReader
+from testbed.pcapng import Direction, InterfaceBlock, file_head, file_tail, packet
+from topologies.errors import RunFailed
+
+SNAP_BYTES = 128
+"""All headers and the beginning of the payload."""
+MEMORY_BYTES = 256 << 20
+"""For all rings together on a machine, where packets arrive while the writer waits for a processor."""
+GUEST_MEMORY_BYTES = 16 << 20
+"""The same in the guest, where every page of a ring can cost one of the host's 65,530 mappings per process; under the
+virtual clock no time passes, and so nothing arrives, while the writer has anything to read."""
+MOST_RING_BYTES, LEAST_RING_BYTES = 64 << 20, 128 << 10
+_PR_SET_PDEATHSIG = 1
+_STOP = b"stop"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tap:
+    """An interface to capture and the device at which its packets are seen."""
+
+    interface: str
+    description: str
+    rate_bps: int
+    device: str
+    namespace: Namespace | None
+    """Where the device is; None: where the calling thread is."""
+    delay_ns: int
+    """Propagation delay of what the interface sends."""
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether the device is the other end of the interface's cable."""
+        return self.device != self.interface
+
+
+@dataclass(frozen=True, kw_only=True)
+class Captured:
+    """What became of one interface's packets."""
+
+    packets: int
+    """In the file."""
+    dropped: int
+    """Lost by the kernel for want of memory."""
+
+
+@dataclass(kw_only=True)
+class _File:
+    """An open file and the packets that may still be overtaken by an earlier stamp."""
+
+    tap: Tap
+    ring: PacketRing
+    stream: BinaryIO
+    reader: RingReader | None = None
+    """Made by the process that writes."""
+    pending: list[tuple[int, int, bytes]] = field(default_factory=list)
+    packets: int = 0
+    seen: int = 0
+    dropped: int = 0
+    last_ns: int = 0
+
+    def read(self) -> None:
+        """Takes what the kernel has ready; writes what can no longer be overtaken."""
+        for arrived in self.reader.read() if self.reader is not None else ():
+            self._add(arrived)
+        self._write(self.last_ns - self.tap.delay_ns)
+
+    def _add(self, arrived: Packet) -> None:
+        self.last_ns, leaving, length, data = arrived
+        outbound = leaving != self.tap.mirrored
+        stamp = self.last_ns - self.tap.delay_ns if outbound else self.last_ns
+        direction = Direction.OUTBOUND if outbound else Direction.INBOUND
+        self.pending.append((stamp, self.packets, packet(stamp, data, length, direction)))
+        self.packets += 1
+
+    def _write(self, until_ns: int) -> None:
+        self.pending.sort()
+        end = len(self.pending)
+        while end and self.pending[end - 1][0] > until_ns:
+            end -= 1
+        self.stream.write(b"".join(block for _, _, block in self.pending[:end]))
+        del self.pending[:end]
+
+    def count(self) -> None:
+        """Asks the kernel how many it saw."""
+        statistics = self.ring.statistics()
+        self.seen += statistics.seen
+        self.dropped += statistics.dropped
+
+    def finish(self) -> Captured:
+        """Writes the rest and closes the file."""
+        self._write(self.last_ns)
+        self.stream.write(file_tail(stamp_ns=self.last_ns, received=self.seen, dropped=self.dropped))
+        self.stream.close()
+        self.ring.close()
+        return Captured(packets=self.packets, dropped=self.dropped)
+
+
+class Capture:
+    """A running capture; a context manager."""
+
+    def __init__(self, *, interfaces: Iterable[Tap], directory: Path, snap_bytes: int = SNAP_BYTES) -> None:
+        """Nothing is open yet; `directory` is made if needed.  No interfaces: no process, no directory."""
+        self._taps = tuple(interfaces)
+        self._directory, self._snap_bytes = directory, snap_bytes
+        self._captured: dict[str, Captured] = {}
+        self._pid = 0
+
+    def __enter__(self) -> "Capture":
+        """Live when this returns.  Raises RunFailed when an interface cannot be tapped."""
+        if not self._taps:
+            return self
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as undo:
+            files = [self._open(tap, undo) for tap in self._taps]
+            command_read, self._command = os.pipe()
+            self._answer, answer_write = os.pipe()
+            sys.stdout.flush()
+            self._pid = os.fork()
+            if self._pid == 0:
+                os.close(self._command)
+                os.close(self._answer)
+                _writer_process(files, command_read, answer_write)
+            os.close(command_read)
+            os.close(answer_write)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Shuts the taps and waits until every packet is in its file.  Raises RunFailed when the writer died."""
+        if not self._pid:
+            return
+        pid, self._pid = self._pid, 0
+        try:
+            os.write(self._command, _STOP)
+        except BrokenPipeError:
+            os.close(self._command)
+        else:
+            os.close(self._command)
+        with os.fdopen(self._answer, "rb") as answer:
+            said = answer.read()
+        _pid, status = os.waitpid(pid, 0)
+        if status != 0 or not said:
+            raise RunFailed(f"the capture's writer ended with status {status}: {said.decode(errors='replace')}")
+        self._captured = {name: Captured(**numbers) for name, numbers in json.loads(said).items()}
+
+    @property
+    def captured(self) -> Mapping[str, Captured]:
+        """Interface -> packets written and lost, once the context was left."""
+        return self._captured
+
+    def faults(self) -> list[str]:
+        """A sentence for each interface whose file is not complete."""
+        return [
+            f"capture at {name}: the kernel dropped {captured.dropped} packets; capture fewer interfaces"
+            for name, captured in self._captured.items()
+            if captured.dropped
+        ]
+
+    def _open(self, tap: Tap, undo: ExitStack) -> _File:
+        memory = GUEST_MEMORY_BYTES if is_guest() else MEMORY_BYTES
+        ring_bytes = max(LEAST_RING_BYTES, min(MOST_RING_BYTES, memory // len(self._taps)))
+        try:
+            with tap.namespace.entered() if tap.namespace is not None else nullcontext():
+                ring = PacketRing(tap.device, ring_bytes=ring_bytes, snap_bytes=self._snap_bytes)
+        except OSError as error:
+            raise RunFailed(f"cannot capture at {tap.interface} (through {tap.device}): {error.strerror}") from error
+        undo.callback(ring.close)
+        stream = (self._directory / f"{tap.interface}.pcapng").open("wb", buffering=1 << 18)
+        undo.callback(stream.close)
+        block = InterfaceBlock(
+            name=tap.interface, description=tap.description, speed_bps=tap.rate_bps, snap_bytes=self._snap_bytes
+        )
+        stream.write(file_head(block))
+        stream.flush()
+        return _File(tap=tap, ring=ring, stream=stream)
+
+
+def _writer_process(files: list[_File], command: int, answer: int) -> None:
+    """The child: never returns."""
+    code = 1
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run; it stops the capture in its own time
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        captured = _write_until_told(files, command)
+        numbers = {name: {"packets": it.packets, "dropped": it.dropped} for name, it in captured.items()}
+        os.write(answer, json.dumps(numbers).encode())
+        code = 0
+    except BaseException:  # noqa: BLE001 - the process ends here; whatever it was, the parent is told and fails the run
+        os.write(answer, traceback.format_exc().encode())
+    finally:
+        os._exit(code)
+
+
+def _write_until_told(files: list[_File], command: int) -> dict[str, Captured]:
+    poll = select.epoll()
+    by_descriptor = {file.ring.fileno(): file for file in files}
+    for descriptor in (*by_descriptor, command):
+        poll.register(descriptor, select.EPOLLIN)
+    for file in files:
+        file.reader = RingReader(file.ring)
+    stopping = False
+    open_files = dict(by_descriptor)
+    while open_files:
+        for descriptor, _events in poll.poll():
+            if descriptor in open_files:
+                open_files[descriptor].read()
+            elif descriptor == command and not stopping:
+                stopping = True
+                poll.unregister(command)
+                for file in files:
+                    file.ring.stop()
+                    file.count()
+        if stopping:
+            for descriptor, file in list(open_files.items()):
+                file.read()
+                if file.packets + file.dropped >= file.seen:
+                    poll.unregister(descriptor)
+                    del open_files[descriptor]
+    return {file.tap.interface: file.finish() for file in files}
