@@ -21,7 +21,7 @@ def tables(folder: RunFolder) -> Iterator[str]:
     if results.links:
         yield network.links_table(results.links, topology, most=BUSIEST_SHOWN).text() + "\n"
     if results.claims:
-        yield measurements.claims_table(results.claims).text() + "\n"
+        yield measurements.claims_text(results.claims) + "\n"
 
 
 def write_page(folder: RunFolder) -> Path:

@@ -82,17 +82,11 @@ def _nccl_line(rows: Sequence[Row]) -> tuple[str, ...]:
     )
 
 
-def claims_table(claims: Sequence[Claim]) -> Table:
-    """What the experiment says must be seen, and what was."""
-    return Table(
-        title="Claims of this experiment",
-        columns=(
-            Column(name="holds", left=True),
-            Column(name="claim", left=True),
-            Column(name="expected", left=True),
-            Column(name="measured", left=True),
-        ),
-        cells=tuple(("yes" if it.holds else "NO", it.claim, it.expected, it.measured) for it in claims),
+def claims_text(claims: Sequence[Claim]) -> str:
+    """What the experiment says must be seen, and what was: two lines each, for a terminal."""
+    return "\n".join(
+        f"# {'holds' if it.holds else 'FAILS'}: {it.claim}\n#        expected {it.expected}; measured {it.measured}"
+        for it in claims
     )
 
 

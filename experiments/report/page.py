@@ -12,7 +12,7 @@ from topologies.description import describe
 from topologies.drawing import draw
 from topologies.model import Topology
 
-LINKS_SHOWN, PATHS_SHOWN = 40, 100
+LINKS_SHOWN, PATHS_SHOWN = 16, 64
 
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent),

@@ -13,10 +13,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from testbed.workers.board import Board, Entry, Phase
 from testbed.workers.channel import Arrived, Go, encode, receive
-from testbed.workers.counters import HostCounters, read_host_counters
+from testbed.workers.counters import HostCounters, read_host_counters, read_merging
 from testbed.workers.seat import Seat
 from topologies.errors import InternalError
 
@@ -92,7 +93,11 @@ class Rank:
 
     def counters(self) -> HostCounters:
         """What the NICs of this host, and its TCP, have done so far."""
-        return read_host_counters(self.interfaces)
+        return read_host_counters(self.interfaces, merging=self._merging)
+
+    @cached_property
+    def _merging(self) -> frozenset[str]:
+        return read_merging(self.interfaces)
 
     def _show(
         self, *, phase: Phase, name: str | None = None, size_bytes: int | None = None, operations: int | None = None
