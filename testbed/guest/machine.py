@@ -81,16 +81,16 @@ def boot(request: Boot, on_line: Callable[[str], None] = lambda _: None) -> int:
         )
         with (run_dir / "log.txt").open("ab", buffering=0) as log:
             if request.interactive:
-                status, last = _interact(start, log), list[str]()
+                status, last = _interact(start, log, exchange / "ready"), list[str]()
             else:
                 status, last = _run(start, binary, request, log, on_line)
         return _exit_code(exchange / "exit", status, last)
 
 
-def _interact(start: Callable[..., _Running], log: BinaryIO) -> int:
+def _interact(start: Callable[..., _Running], log: BinaryIO, ready: Path) -> int:
     with terminal.pair() as (ours, theirs), start(terminal=theirs) as running:
         os.close(theirs)
-        terminal.relay(running, ours, lambda output: _write(log, output))
+        terminal.relay(running, ours, ready=ready, on_output=lambda output: _write(log, output))
         return running.wait()
 
 
@@ -227,9 +227,7 @@ def _command_script(request: Boot) -> str:
     if request.interactive:
         # A guest without any timer jumps to the end of time instead of waiting for a key, hence the ticking; and
         # /dev/console cannot be a controlling terminal, which Ctrl-C needs.
-        return (
-            f"{where}while :; do sleep 0.02; done &\nexec setsid --ctty --wait {command} </dev/tty0 >/dev/tty0 2>&1\n"
-        )
+        return f"{where}while :; do sleep 0.02; done &\n: > /out/.guest/ready\nexec setsid --ctty --wait {command} </dev/tty0 >/dev/tty0 2>&1\n"
     return f"{where}exec {command}\n"
 
 
