@@ -6,7 +6,7 @@ A rank's view needs no privileges, costs two small reads and is exact for its ho
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from testbed.namespace import Offloads
+from testbed.workers.polled import PolledArrivals
 
 ETHERNET_HEADER_BYTES = 14
 IPV4_HEADER_BYTES = 20
@@ -72,33 +72,25 @@ def parse_protocols(text: str) -> dict[str, dict[str, int]]:
     return found
 
 
-def read_host_counters(
-    interfaces: tuple[str, ...],
-    *,
-    merging: frozenset[str] = frozenset(),
-    proc_net: Path = Path("/proc/thread-self/net"),
-) -> HostCounters:
-    """Reads the counters of the calling thread's network namespace.
+class HostReader:
+    """Reads the counters of a host's NICs and TCP in the network namespace that the thread is in when this is made."""
 
-    `merging` names the NICs with GRO on.  A veth then counts arrivals in its NAPI poll, after the Ethernet header was
-    taken off (drivers/net/veth.c, veth_xdp_rcv), and otherwise before: the header is added here, so that both agree.
-    """
-    nics = parse_interfaces((proc_net / "dev").read_text())
-    rx_bytes, rx_packets, tx_bytes, tx_packets = (sum(nics[name][i] for name in interfaces) for i in range(4))
-    return HostCounters(
-        tx_bytes=tx_bytes,
-        tx_packets=tx_packets,
-        rx_bytes=rx_bytes + ETHERNET_HEADER_BYTES * sum(nics[name][1] for name in merging),
-        rx_packets=rx_packets,
-        retransmitted_segments=parse_protocols((proc_net / "snmp").read_text())["Tcp"]["RetransSegs"],
-        timeouts=parse_protocols((proc_net / "netstat").read_text())["TcpExt"]["TCPTimeouts"],
-    )
+    def __init__(self, interfaces: tuple[str, ...], *, proc_net: Path = Path("/proc/thread-self/net")) -> None:
+        """`interfaces` are the NICs to add up."""
+        self._proc_net = proc_net
+        self._polled = {name: PolledArrivals(name) for name in interfaces}
 
-
-def read_merging(interfaces: tuple[str, ...]) -> frozenset[str]:
-    """The NICs that merge arrivals (GRO)."""
-    offloads = Offloads()
-    try:
-        return frozenset(name for name in interfaces if offloads.get(name)["gro"])
-    finally:
-        offloads.close()
+    def read(self) -> HostCounters:
+        """All of them, now; arrivals with their Ethernet header, however a NIC took them in."""
+        nics = parse_interfaces((self._proc_net / "dev").read_text())
+        rx_bytes, rx_packets, tx_bytes, tx_packets = (sum(nics[name][i] for name in self._polled) for i in range(4))
+        polled = sum(nic.read() for nic in self._polled.values())
+        protocols, extensions = (parse_protocols((self._proc_net / name).read_text()) for name in ("snmp", "netstat"))
+        return HostCounters(
+            tx_bytes=tx_bytes,
+            tx_packets=tx_packets,
+            rx_bytes=rx_bytes + ETHERNET_HEADER_BYTES * polled,
+            rx_packets=rx_packets,
+            retransmitted_segments=protocols["Tcp"]["RetransSegs"],
+            timeouts=extensions["TcpExt"]["TCPTimeouts"],
+        )

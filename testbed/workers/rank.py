@@ -17,7 +17,7 @@ from functools import cached_property
 
 from testbed.workers.board import Board, Entry, Phase
 from testbed.workers.channel import Arrived, Go, encode, receive
-from testbed.workers.counters import HostCounters, read_host_counters, read_merging
+from testbed.workers.counters import HostCounters, HostReader
 from testbed.workers.seat import Seat
 from topologies.errors import InternalError
 
@@ -93,11 +93,11 @@ class Rank:
 
     def counters(self) -> HostCounters:
         """What the NICs of this host, and its TCP, have done so far."""
-        return read_host_counters(self.interfaces, merging=self._merging)
+        return self._reader.read()
 
     @cached_property
-    def _merging(self) -> frozenset[str]:
-        return read_merging(self.interfaces)
+    def _reader(self) -> HostReader:
+        return HostReader(self.interfaces)
 
     def _show(
         self, *, phase: Phase, name: str | None = None, size_bytes: int | None = None, operations: int | None = None
