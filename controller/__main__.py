@@ -27,6 +27,7 @@ from controller.policies import POLICIES, parse_policy
 from controller.policies.base import Policy, Situation
 from controller.selector.build import built
 from controller.selector.selector import MOST_FLOWS, Selector
+from controller.selector.watch import Removals
 from topologies.errors import MissingFeature, TestbedError, UserError
 from topologies.graph import leaf_of
 from topologies.json_form import from_json
@@ -71,6 +72,7 @@ def _run(options: argparse.Namespace) -> None:
             control = Control(app, selector, _description(options, framework, policy), stop)
             framework.hub.spawn(control.serve, undo.enter_context(_control_socket(framework, options.control)))
         framework.hub.spawn(_announce, app)
+        framework.hub.spawn(_guard, app, selector, undo.enter_context(Removals()))
         if options.poll:
             framework.hub.spawn(_poll, app, options.poll)
         LOG.info("%s %s listens on %s:%s", framework.name, framework.version, *address)
@@ -177,6 +179,15 @@ def _announce(app: App) -> None:
             while not app.wait(lambda: bool(app.problems()), READ_ONLY_WAIT_S):
                 continue
             LOG.info("no longer ready: %s", "; ".join(app.problems()))
+
+
+def _guard(app: App, selector: Selector, removals: Removals) -> None:
+    """Puts the selector back wherever somebody took it away."""
+    while True:
+        app.framework.wait_readable(removals.fileno())
+        for port in selector.lost(removals.take()):
+            LOG.info("the selector was taken away from %s and is put back", port)
+            app.attach(port)
 
 
 def _poll(app: App, period_s: float) -> None:

@@ -90,6 +90,14 @@ class App:
             raise RunFailed(f"no statistics of ports {', '.join(silent)} (waited {timeout_s:g} s)")
         return self._counters
 
+    def attach(self, port: str) -> None:
+        """Has the selector on a port; where that fails the fabric is not ready."""
+        try:
+            self.selector.attach(port)
+            self._unattached.pop(port, None)
+        except TestbedError as error:
+            self._unattached[port] = str(error)
+
     def state_changed(self, event: Any) -> None:
         """A switch finished its handshake, or is lost."""
         datapath = event.datapath
@@ -148,11 +156,7 @@ class App:
         names = {number: port.name.decode() for number, port in datapath.ports.items()}
         self.core.ports(datapath.id, names)
         for port in self._host_ports.get(datapath.id, ()):
-            try:
-                self.selector.attach(port)
-                self._unattached.pop(port, None)
-            except TestbedError as error:
-                self._unattached[port] = str(error)
+            self.attach(port)
 
     def _send(self, dpid: int, requests: Iterable[Request]) -> None:
         encoded = []

@@ -6,7 +6,8 @@
  *          -> skb->mark = path (controller/path_marks.py), packets and bytes counted
  *
  * A known flow costs one look-up.  Whatever is no IPv4 keeps mark 0.  `generation` tells flows of before the last change
- * of the tables from those of after: an old one chooses again.
+ * of the tables from those of after: an old one chooses again.  The verdict is always "unspecified": other filters on the
+ * same port have their say.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -154,7 +155,7 @@ static __noinline int count_new(struct __sk_buff *skb, const struct flow_key *fl
 	struct flow_entry entry = {};
 
 	if (!flow)
-		return TC_ACT_OK;
+		return TC_ACT_UNSPEC;
 	entry.mark = select_path(flow);
 	entry.generation = settings.generation;
 	entry.packets = packets;
@@ -162,7 +163,7 @@ static __noinline int count_new(struct __sk_buff *skb, const struct flow_key *fl
 	skb->mark = entry.mark;
 	if (bpf_map_update_elem(&flows, flow, &entry, BPF_ANY))
 		__sync_fetch_and_add(&unrecorded, packets);
-	return TC_ACT_OK;
+	return TC_ACT_UNSPEC;
 }
 
 SEC("tc")
@@ -173,7 +174,7 @@ int select_by_hash(struct __sk_buff *skb)
 	__u32 packets = skb->gso_segs ? skb->gso_segs : 1;
 
 	if (skb->protocol != ETH_IPV4 || !read_flow(skb, &flow))
-		return TC_ACT_OK;
+		return TC_ACT_UNSPEC;
 	known = bpf_map_lookup_elem(&flows, &flow);
 	if (!known)
 		return count_new(skb, &flow, packets);
@@ -184,7 +185,7 @@ int select_by_hash(struct __sk_buff *skb)
 	__sync_fetch_and_add(&known->packets, packets);
 	__sync_fetch_and_add(&known->bytes, skb->len);
 	skb->mark = known->mark;
-	return TC_ACT_OK;
+	return TC_ACT_UNSPEC;
 }
 
 char program_license[] SEC("license") = "GPL";

@@ -81,16 +81,19 @@ class Selector:
 
     def attach(self, interface: str) -> None:
         """Selects for what comes in at this interface; again is harmless.  Raises RunFailed, MissingFeature."""
-        try:
-            index = if_nametoindex(interface)
-        except OSError:
-            raise RunFailed(f"interface {interface} does not exist in the controller's network namespace") from None
+        index = _index(interface)
+        if index is None:
+            raise RunFailed(f"interface {interface} does not exist in the controller's network namespace")
         try:
             self._hang(interface, index)
         except NetlinkError as error:
             if error.code in (errno.EPERM, errno.EACCES):
                 raise MissingFeature(f"no right to attach the selector to {interface}", "run as root") from error
             raise RunFailed(f"the selector cannot be attached to {interface}: {error}") from error
+
+    def lost(self, indices: set[int] | None) -> list[str]:
+        """Which of these interfaces (None: of all) this was attached to and may no longer be."""
+        return [name for name in sorted(self._attached) if indices is None or _index(name) in indices]
 
     def flows(self) -> Iterator[maps.FlowRecord]:
         """Every flow that was seen."""
@@ -132,9 +135,18 @@ class Selector:
 
     def _unhang(self, interface: str, *, whole: bool) -> None:
         """An interface that has gone took everything with it."""
-        with suppress(OSError, NetlinkError):
-            index = if_nametoindex(interface)
+        index = _index(interface)
+        with suppress(NetlinkError):
+            if index is None:
+                return
             if whole:
                 self._route.tc("del", "clsact", index)
             else:
                 self._route.tc("del-filter", "bpf", index, parent=INGRESS, prio=PREFERENCE)
+
+
+def _index(interface: str) -> int | None:
+    try:
+        return if_nametoindex(interface)
+    except OSError:
+        return None

@@ -195,5 +195,5 @@ def test_the_program_leaves_room_for_traffic(load: Load) -> None:
     selector = load(LEAF_OF)
     selector.select(selection(4, 1))
     verdict, _, nanoseconds = libbpf.run_on_frame(selector.program, frame(FLOW), bytes(CONTEXT_BYTES), repeat=20000)
-    assert verdict == 0
+    assert verdict == 0xFFFFFFFF  # TC_ACT_UNSPEC: the next filter decides
     assert nanoseconds < 2000
