@@ -29,6 +29,7 @@ FSTAB
 mount -a -T /mnt/fstab
 ln -sf /proc/self/fd dev/fd
 
+# shellcheck disable=SC2016  # expanded by the inner shell
 exec chroot . /bin/sh -c '
     ip link set lo up
     echo testbed > /proc/sys/kernel/hostname
