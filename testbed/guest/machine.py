@@ -227,7 +227,8 @@ def _command_script(request: Boot) -> str:
     if request.interactive:
         # A guest without any timer jumps to the end of time instead of waiting for a key, hence the ticking; and
         # /dev/console cannot be a controlling terminal, which Ctrl-C needs.
-        return f"{where}while :; do sleep 0.02; done &\n: > /out/.guest/ready\nexec setsid --ctty --wait {command} </dev/tty0 >/dev/tty0 2>&1\n"
+        tick, ready = "while :; do sleep 0.02; done &\n", ": > /out/.guest/ready\n"
+        return f"{where}{tick}{ready}exec setsid --ctty --wait {command} </dev/tty0 >/dev/tty0 2>&1\n"
     return f"{where}exec {command}\n"
 
 
