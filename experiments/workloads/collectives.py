@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from experiments.results import Row
+from experiments.workloads.messages import WireBytes, wire_bytes
 from experiments.workloads.operations import operation_named
 from experiments.workloads.samples import Iteration, Sample, Step, audit, iterations, row
 from testbed.workers.counters import read_header_bytes
@@ -17,6 +18,7 @@ from testbed.workers.rank import Rank
 
 if TYPE_CHECKING:
     from experiments.lab import Lab
+    from experiments.workloads.exchanges import Exchange
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,17 +31,27 @@ class Measured:
     @property
     def rows(self) -> list[Row]:
         """For results.json."""
-        return [row(iteration) for iteration in self.iterations if iteration.number >= 0]
+        return [
+            row(iteration, factor=operation_named(iteration.step.op).factor(len(iteration.samples)))
+            for iteration in self.iterations
+            if iteration.number >= 0
+        ]
 
     @property
     def audit(self) -> list[dict[str, Any]]:
         """The section `audit` of results.json: one entry per row."""
-        return [audit(iteration) for iteration in self.iterations if iteration.number >= 0]
+        return [audit(iteration, _wire(iteration)) for iteration in self.iterations if iteration.number >= 0]
 
     @property
     def busy_ns(self) -> int:
         """The time in which operations ran, warm-up included."""
         return sum(iteration.time_ns for iteration in self.iterations)
+
+
+def _wire(iteration: Iteration) -> tuple[WireBytes, ...]:
+    ranks = len(iteration.samples)
+    messages = operation_named(iteration.step.op).messages(ranks, iteration.step.size_bytes)
+    return wire_bytes(messages, ranks=ranks)
 
 
 def steps_of(ops: Sequence[str], sizes_bytes: Sequence[int], ranks: int) -> tuple[Step, ...]:
@@ -72,11 +84,12 @@ def program(rank: Rank, steps: Sequence[Step], iterations_each: int, warmup: int
     found = []
     for step in steps:
         exchange = EXCHANGES[step.op](step.size_bytes)
-        found.append([_sample(rank, step, exchange, number) for number in range(-warmup, iterations_each)])
+        found.append([sample(rank, step, exchange, number) for number in range(-warmup, iterations_each)])
     return found
 
 
-def _sample(rank: Rank, step: Step, exchange: Any, number: int) -> Sample:
+def sample(rank: Rank, step: Step, exchange: "Exchange", number: int) -> Sample:
+    """One iteration, between two readings of the host's counters.  Values of warm-up iterations are not checked."""
     exchange.fill(number)
     rank.line_up(f"before {step.op}")
     before = rank.counters()

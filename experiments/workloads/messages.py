@@ -87,17 +87,14 @@ def all_reduce(ranks: int, size_bytes: int) -> Iterator[Message]:
         )
 
 
-def reduce(ranks: int, size_bytes: int) -> Iterator[Message]:
-    """Ring reduce-scatter, then every rank sends its chunk to rank 0.
+def reduce_ring(ranks: int, size_bytes: int) -> Iterator[Message]:
+    """The first phase of `reduce`: a ring reduce-scatter that goes on for too long.
 
-    The ring stops two segments before the end instead of one chunk before it: with more than two segments a chunk,
-    that is above 2 MiB per rank, gloo sends more than a ring needs, and we count what it sends.
+    It stops two segments before the end instead of one chunk before it: with more than two segments a chunk, that is
+    above 2 MiB per rank, gloo sends more than a ring needs, and we count what it sends.
     """
-    if ranks == 1 or size_bytes == 0:
-        return
-    segment_bytes = _round_up(min(-(-size_bytes // (ranks * 2)), MAX_SEGMENT_BYTES), ELEMENT_BYTES)
-    segments = _round_up(max(-(-size_bytes // segment_bytes), ranks * 2), ranks)
-    yield from _ring_pass(
+    segments, segment_bytes = _reduce_segments(ranks, size_bytes)
+    return _ring_pass(
         ranks=ranks,
         size_bytes=size_bytes,
         segments=segments,
@@ -105,6 +102,19 @@ def reduce(ranks: int, size_bytes: int) -> Iterator[Message]:
         first_chunk=1,
         sends=segments - 2,
     )
+
+
+def _reduce_segments(ranks: int, size_bytes: int) -> tuple[int, int]:
+    segment_bytes = _round_up(min(-(-size_bytes // (ranks * 2)), MAX_SEGMENT_BYTES), ELEMENT_BYTES)
+    return _round_up(max(-(-size_bytes // segment_bytes), ranks * 2), ranks), segment_bytes
+
+
+def reduce(ranks: int, size_bytes: int) -> Iterator[Message]:
+    """The ring, then every rank sends its chunk to rank 0."""
+    if ranks == 1 or size_bytes == 0:
+        return
+    yield from reduce_ring(ranks, size_bytes)
+    segments, segment_bytes = _reduce_segments(ranks, size_bytes)
     chunk_bytes = segments // ranks * segment_bytes
     for rank in range(1, ranks):
         length = min(chunk_bytes, size_bytes - rank * chunk_bytes)

@@ -1,12 +1,11 @@
-"""What ranks bring back from measured collectives, and how rows and the byte audit follow from it.  Pure."""
+"""What ranks bring back from measured operations, and how rows and the byte audit follow from it.  Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from experiments.results import Row
-from experiments.workloads.messages import wire_bytes
-from experiments.workloads.operations import operation_named
+from experiments.workloads.messages import WireBytes
 from testbed.workers.counters import HostCounters
 
 
@@ -59,35 +58,33 @@ def iterations(steps: Sequence[Step], samples: Sequence[Sequence[Sequence[Sample
             yield Iteration(step=step, samples=tuple(across))
 
 
-def row(iteration: Iteration) -> Row:
-    """The row of results.json."""
-    ranks = len(iteration.samples)
+def row(iteration: Iteration, *, factor: float) -> Row:
+    """The row of results.json; `factor` is busbw / algbw."""
     return Row.of(
         op=iteration.step.op,
         size_bytes=iteration.step.size_bytes,
-        ranks=ranks,
+        ranks=len(iteration.samples),
         iteration=iteration.number,
         time_ns=iteration.time_ns,
-        factor=operation_named(iteration.step.op).factor(ranks),
+        factor=factor,
         wrong=sum(sample.wrong for sample in iteration.samples),
     )
 
 
-def audit(iteration: Iteration) -> dict[str, Any]:
-    """Per rank: TCP payload that the wire carried and that gloo must send, and what explains a difference."""
-    ranks = len(iteration.samples)
-    expected = wire_bytes(operation_named(iteration.step.op).messages(ranks, iteration.step.size_bytes), ranks=ranks)
+def audit(iteration: Iteration, expected: Sequence[WireBytes]) -> dict[str, Any]:
+    """Per rank: TCP payload that the wire carried and that it had to carry, and what explains a difference."""
+    samples = iteration.samples
     return {
         "op": iteration.step.op,
         "bytes": iteration.step.size_bytes,
         "iteration": iteration.number,
-        "header_bytes_per_packet": iteration.samples[0].header_bytes,
+        "header_bytes_per_packet": samples[0].header_bytes,
         "expected_tx_bytes": [wire.tx for wire in expected],
-        "tx_payload_bytes": [sample.counters.tx_payload_bytes(sample.header_bytes) for sample in iteration.samples],
+        "tx_payload_bytes": [sample.counters.tx_payload_bytes(sample.header_bytes) for sample in samples],
         "expected_rx_bytes": [wire.rx for wire in expected],
-        "rx_payload_bytes": [sample.counters.rx_payload_bytes(sample.header_bytes) for sample in iteration.samples],
-        "tx_packets": [sample.counters.tx_packets for sample in iteration.samples],
-        "rx_packets": [sample.counters.rx_packets for sample in iteration.samples],
-        "retransmitted_segments": [sample.counters.retransmitted_segments for sample in iteration.samples],
-        "timeouts": [sample.counters.timeouts for sample in iteration.samples],
+        "rx_payload_bytes": [sample.counters.rx_payload_bytes(sample.header_bytes) for sample in samples],
+        "tx_packets": [sample.counters.tx_packets for sample in samples],
+        "rx_packets": [sample.counters.rx_packets for sample in samples],
+        "retransmitted_segments": [sample.counters.retransmitted_segments for sample in samples],
+        "timeouts": [sample.counters.timeouts for sample in samples],
     }
