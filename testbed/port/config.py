@@ -154,5 +154,5 @@ class PortConfig:
         promised = sum(each.reserve_bytes + (each.headroom_bytes if each.pfc else 0) for each in self.classes)
         if self.buffer_id and promised > self.buffer_bytes:
             raise UserError(
-                f"port: a buffer of {self.buffer_bytes} B cannot hold this port's reserves and headrooms of {promised} B"
+                f"port: its reserves and headrooms of {promised} B do not fit into a buffer of {self.buffer_bytes} B"
             )

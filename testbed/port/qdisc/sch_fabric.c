@@ -140,7 +140,8 @@ struct fabric_buffer {
 	u64			bytes;
 	u64			promised;	/* all reserves and headrooms */
 	u64			shared;		/* sum over ingresses of max(0, bytes - reserve) */
-	u64			shared_peak;
+	u64			shared_peak;	/* since the first port was last read ... */
+	u64			shared_peak_before;	/* ... and before that */
 	unsigned int		ports;
 	struct fabric_ingress	**ingress;	/* by slot */
 	struct hlist_head	by_ifindex[64];
@@ -1689,6 +1690,23 @@ static bool fabric_class_used(const struct fabric_port *port, unsigned int c)
 	       (in && (in->bytes[c] || in->headroom[c]));
 }
 
+/* A dump reads all ports of a buffer in turn: the first one starts a new peak, the others tell the same. */
+static void fabric_read_shared_peak(struct fabric_port *port, struct fabric_xstats *x)
+{
+	struct fabric_buffer *b = port->buffer;
+	unsigned int first = 1;
+
+	if (!b->id)
+		return;
+	while (!b->ingress[first]->port)
+		first++;
+	if (port->slot == first) {
+		b->shared_peak_before = b->shared_peak;
+		b->shared_peak = b->shared;
+	}
+	x->shared_peak_bytes = max(b->shared_peak, b->shared_peak_before);
+}
+
 static int fabric_dump_stats(struct Qdisc *sch, struct gnet_dump *d)
 {
 	struct fabric_port *port = qdisc_priv(sch);
@@ -1715,8 +1733,7 @@ static int fabric_dump_stats(struct Qdisc *sch, struct gnet_dump *d)
 	x->buffer_ports = b->ports;
 	x->pool_bytes = b->id ? b->bytes - b->promised : 0;
 	x->shared_bytes = b->shared;
-	x->shared_peak_bytes = b->shared_peak;
-	b->shared_peak = b->shared;
+	fabric_read_shared_peak(port, x);
 	port->x.peak_bytes = port->x.queue_bytes;
 	for (c = 0; c < FABRIC_CLASSES; c++)
 		if (fabric_class_used(port, c)) {

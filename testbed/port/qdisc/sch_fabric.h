@@ -104,7 +104,7 @@ struct fabric_xstats {
 	__u32	buffer_ports;
 	__u64	pool_bytes;		/* shared pool: buffer less all reserves and headrooms */
 	__u64	shared_bytes;		/* of which in use */
-	__u64	shared_peak_bytes;
+	__u64	shared_peak_bytes;	/* since the buffer's first port was last read */
 };
 
 struct fabric_class_xstats {
