@@ -25,11 +25,13 @@ from experiments.bounds import verdict
 from experiments.console import MARK
 from experiments.control import ControllerProcess
 from experiments.experiment import Experiment
+from experiments.pcap import capture_points
 from experiments.request import HOST_PREFIX, Request
 from experiments.results import Claim, FlowPath, LinkUse, Results, Row, write_results
 from experiments.run_folder import RunFolder, read_json, write_json
 from experiments.settings import parse_settings
 from testbed import clean
+from testbed.capture import Capture
 from testbed.counters import Counters
 from testbed.fabric import Fabric
 from testbed.host_settings import HostSettings
@@ -186,11 +188,13 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
         _prove_connectivity(lab)
         _write_manifest(lab, experiment, settings)
         before = lab.sample()
-        experiment.run(lab, settings)
-        if request.mn_cli:
-            _open_cli(lab)
-        _settle(lab)
-        _write_results(lab, before, [])
+        points = fabric.taps(capture_points(request.pcap, topology))
+        with Capture(interfaces=points, directory=folder.pcap) as capture:
+            experiment.run(lab, settings)
+            if request.mn_cli:
+                _open_cli(lab)
+            _settle(lab)
+        _write_results(lab, before, capture.faults())
 
 
 def _prove_connectivity(lab: Lab) -> None:

@@ -88,6 +88,7 @@ def _run_in_guest(request: Request, folder: RunFolder, console: Console) -> None
             command=(sys.executable, request.script, "--inside", f"{GUEST_FOLDER}/{folder.request.name}"),
             run_dir=folder.path,
             seed=request.seed,
+            interactive=request.mn_cli,
         ),
         on_line=partial(console.progress, logged=True),
     )
