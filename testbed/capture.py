@@ -1,15 +1,15 @@
 """Packets into files that Wireshark opens: one pcapng per interface, and not one packet missing.
 
-    with Capture(interfaces=fabric.taps(["h1-eth0", "leaf1-eth5"]), directory=folder / "pcap") as capture:
+    with Capture(interfaces=fabric.taps(["h1-eth0", "s1-eth2"]), directory=folder / "pcap") as capture:
         ...
     capture.faults()            empty, or why the run cannot be trusted
 
-Where the tap is.  Every cable of a host is tapped at its switch end: what the switch port receives is what the NIC sent,
-what the port sends is what the NIC gets.  So no host needs a process or a socket, and a NIC that merges arrivals (GRO)
-cannot show packets that were never on a wire.
+Where the tap is.  Every cable of a host is tapped at its switch end: what the switch port receives is what the NIC
+sent, what the port sends is what the NIC gets.  So no host needs a process or a socket, and a NIC that merges arrivals
+(GRO) cannot show packets that were never on a wire.
 
-What a stamp says.  The moment the last bit of the frame passes the interface.  The kernel shows a packet to a tap when it
-leaves its port's discipline, which is one propagation delay after its last bit went onto the cable; for a departing
+What a stamp says.  The moment the last bit of the frame passes the interface.  The kernel shows a packet to a tap when
+it leaves its port's discipline, which is one propagation delay after its last bit went onto the cable; for a departing
 packet the delay is taken off again.
 
 One process writes all files.  It is forked with the taps open and live, so the capture begins when the context is
@@ -112,11 +112,17 @@ class _File:
         self.stream.write(b"".join(block for _, _, block in self.pending[:end]))
         del self.pending[:end]
 
-    def count(self) -> None:
-        """Asks the kernel how many it saw."""
+    def shut(self) -> None:
+        """Takes no more from the wire, and asks the kernel how many it saw."""
+        self.ring.stop()
         statistics = self.ring.statistics()
         self.seen += statistics.seen
         self.dropped += statistics.dropped
+
+    @property
+    def complete(self) -> bool:
+        """Whether every packet that the kernel saw is accounted for; of use once the tap is shut."""
+        return self.packets + self.dropped >= self.seen
 
     def finish(self) -> Captured:
         """Writes the rest and closes the file."""
@@ -230,22 +236,17 @@ def _write_until_told(files: list[_File], command: int) -> dict[str, Captured]:
         poll.register(descriptor, select.EPOLLIN)
     for file in files:
         file.reader = RingReader(file.ring)
-    stopping = False
-    open_files = dict(by_descriptor)
-    while open_files:
-        for descriptor, _events in poll.poll():
-            if descriptor in open_files:
-                open_files[descriptor].read()
-            elif descriptor == command and not stopping:
-                stopping = True
-                poll.unregister(command)
-                for file in files:
-                    file.ring.stop()
-                    file.count()
-        if stopping:
-            for descriptor, file in list(open_files.items()):
-                file.read()
-                if file.packets + file.dropped >= file.seen:
-                    poll.unregister(descriptor)
-                    del open_files[descriptor]
+    while command not in (ready := [descriptor for descriptor, _events in poll.poll()]):
+        for descriptor in ready:
+            by_descriptor[descriptor].read()
+    poll.unregister(command)
+    for file in files:
+        file.shut()
+    while incomplete := [file for file in files if not file.complete]:
+        for file in incomplete:
+            file.read()
+            if file.complete:
+                poll.unregister(file.ring.fileno())
+        if any(not file.complete for file in incomplete):
+            poll.poll()
     return {file.tap.interface: file.finish() for file in files}

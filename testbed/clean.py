@@ -1,8 +1,9 @@
 """Removes what dead runs left: and nothing else.
 
 A fabric lives in network namespaces that only its processes hold, so the kernel takes interfaces, queues and switches
-away by itself, even after SIGKILL.  What can stay is a directory under /run/fabric-testbed and, for a moment, processes
-that were in the middle of something.  Both carry the run's tag: the directory by its name, a process in its environment.
+away by itself, even after SIGKILL.  What can stay is a directory under /run/fabric-testbed and, for a moment,
+processes that were in the middle of something.  Both carry the run's tag: the directory by its name, a process in its
+environment.
 """
 
 import json

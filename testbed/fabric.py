@@ -57,7 +57,7 @@ class Fabric:
         tag: str | None = None,
         fail_mode: str = "secure",
     ) -> None:
-        """Checks what can be checked without a kernel.  `fail_mode='standalone'` makes the switches learn by themselves.
+        """Checks what can be checked without a kernel.  With `fail_mode='standalone'` the switches learn by themselves.
 
         Raises UserError when a link asks what its port cannot do.
         """
@@ -82,7 +82,7 @@ class Fabric:
             self._prepare()
             self._build()
             self._await_carrier()
-            self._verify()
+            self.verify()
             self._stack = self._stack.pop_all()
         return self
 
@@ -228,7 +228,8 @@ class Fabric:
                     raise RunFailed(f"no carrier after {CARRIER_TIMEOUT_S} s on {', '.join(missing)}")
                 time.sleep(POLL_S)
 
-    def _verify(self) -> None:
+    def verify(self) -> None:
+        """Reads everything back from the kernel and compares.  Raises RunFailed naming what differs."""
         host_settings: dict[str, object] = {}
         for host, route in self._routes.items():
             names = [name for name, place in self.plan.placed.items() if place.host == host]

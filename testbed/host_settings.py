@@ -37,7 +37,7 @@ class HostSettings(BaseModel):
     )
     moderation: str = Field(
         "8us",
-        description="interrupt moderation: a NIC hands arrivals over this late at most, merged (GRO); off: each at once",
+        description="interrupt moderation: a NIC hands arrivals over, merged (GRO), this late at most; off: at once",
     )
 
     @field_validator("rto_min", "moderation", "socket_buffer")

@@ -12,6 +12,7 @@ import socket
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from testbed.netlink import KernelRefused
@@ -23,8 +24,9 @@ _SYS_FSOPEN, _SYS_FSCONFIG, _SYS_FSMOUNT = 430, 431, 432
 """The same on every architecture (include/uapi/asm-generic/unistd.h), Linux 5.2 and later; glibc 2.36 wraps them."""
 _FSCONFIG_CMD_CREATE = 6
 _SIOCETHTOOL = 0x8946
-_OFFLOADS = {"tso": (0x1E, 0x1F), "gso": (0x23, 0x24), "gro": (0x2B, 0x2C)}
-"""ETHTOOL_G* and ETHTOOL_S* of linux/ethtool.h."""
+_ETHTOOL_GSTRINGS, _ETHTOOL_GSSET_INFO, _ETHTOOL_GFEATURES, _ETHTOOL_SFEATURES = 0x1B, 0x37, 0x3A, 0x3B
+_ETH_SS_FEATURES = 4
+"""Of linux/ethtool.h."""
 PROC_SYS = Path("/proc/sys")
 
 
@@ -138,36 +140,56 @@ class Offloads:
     """Segmentation and aggregation switches of interfaces in the namespace where this was made."""
 
     def __init__(self) -> None:
-        """Opens the socket that the requests go through."""
+        """Opens the socket that the requests go through, and learns which bits mean what on this kernel."""
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        names = tuple(self._feature_names("lo"))
+        self._masks = offload_masks(names)
+        self._blocks = -(-len(names) // 32)
 
     def close(self) -> None:
         """Frees the socket."""
         self._socket.close()
 
     def set(self, interface: str, wanted: Mapping[str, bool]) -> None:
-        """Turns `tso`, `gso`, `gro` on or off.  Raises KernelRefused."""
-        for feature, on in wanted.items():
-            self._ethtool(interface, _OFFLOADS[feature][1], int(on), f"turn {feature} of {interface} {_on(on)}")
+        """Turns `tso`, `gso`, `gro` on or off, every kind of each.  Raises KernelRefused."""
+        valid = requested = 0
+        for offload, on in wanted.items():
+            valid |= self._masks[offload]
+            requested |= self._masks[offload] if on else 0
+        words = [_ETHTOOL_SFEATURES, self._blocks]
+        for block in range(self._blocks):
+            words += [valid >> 32 * block & 0xFFFFFFFF, requested >> 32 * block & 0xFFFFFFFF]
+        self._ethtool(interface, array.array("I", words), f"set the offloads {dict(wanted)} of {interface}")
 
     def get(self, interface: str) -> dict[str, bool]:
-        """What is in force."""
-        return {
-            feature: bool(self._ethtool(interface, codes[0], 0, f"read {feature} of {interface}"))
-            for feature, codes in _OFFLOADS.items()
-        }
+        """What is in force: an offload is on when any kind of it is."""
+        data = array.array("I", [_ETHTOOL_GFEATURES, self._blocks, *[0] * 4 * self._blocks])
+        self._ethtool(interface, data, f"read the offloads of {interface}")
+        active = sum(data[4 + 4 * block] << 32 * block for block in range(self._blocks))
+        return {offload: bool(active & mask) for offload, mask in self._masks.items()}
 
-    def _ethtool(self, interface: str, command: int, value: int, what: str) -> int:
-        data = array.array("I", [command, value])
+    def _feature_names(self, interface: str) -> Iterator[str]:
+        count = array.array("I", [_ETHTOOL_GSSET_INFO, 0, 1 << _ETH_SS_FEATURES, 0, 0])
+        self._ethtool(interface, count, "count the kernel's offloads")
+        names = array.array("I", [_ETHTOOL_GSTRINGS, _ETH_SS_FEATURES, count[4], *[0] * 8 * count[4]])
+        self._ethtool(interface, names, "list the kernel's offloads")
+        text = names.tobytes()[12:]
+        for start in range(0, 32 * count[4], 32):
+            yield text[start : start + 32].split(b"\0")[0].decode()
+
+    def _ethtool(self, interface: str, data: "array.array[int]", what: str) -> None:
         try:
             fcntl.ioctl(self._socket, _SIOCETHTOOL, struct.pack("16sP8x", interface.encode(), data.buffer_info()[0]))
         except OSError as error:
             raise KernelRefused(code=error.errno or 0, what=what) from error
-        return data[1]
 
 
-def _on(state: bool) -> str:
-    return "on" if state else "off"
+@cache
+def offload_masks(names: tuple[str, ...]) -> dict[str, int]:
+    """Offload -> its bits.  TSO has several kinds, and new kernels have more than the old ETHTOOL_STSO reaches."""
+    bits = {name: 1 << bit for bit, name in enumerate(names)}
+    tso = sum(bit for name, bit in bits.items() if name.startswith("tx-tcp"))
+    return {"tso": tso, "gso": bits["tx-generic-segmentation"], "gro": bits["rx-gro"]}
 
 
 def is_guest() -> bool:

@@ -35,7 +35,7 @@ class LazyNode(Node):  # type: ignore[misc]  # Mininet has no types
 
     def __init__(self, name: str, *, inNamespace: bool) -> None:  # noqa: N803
         """Mininet's, without a shell."""
-        super().__init__(name, inNamespace=inNamespace)
+        Node.__init__(self, name, inNamespace=inNamespace)  # not a switch's, which guesses a datapath id from the name
         self._made = True
 
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802

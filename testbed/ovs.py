@@ -21,6 +21,8 @@ SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 CPU_COUNT_NS = 11 * 10**9
 """count_cpu_cores of OVS answers 0 until the monotonic clock has passed 10 s, and then no handler thread is started."""
 TIMEOUT_S = 60
+_LOCAL_PORT = 65534
+"""OFPP_LOCAL: the port that every bridge has towards the machine."""
 REMEDY = "install the package openvswitch-switch"
 
 
@@ -104,11 +106,18 @@ class OpenVSwitch:
                 raise RunFailed(
                     f"switch {switch.name}: asked for dpid and protocol {wanted}, got {bridges.get(switch.name)}"
                 )
-        ports = {name: (number, error) for name, number, error in self._list("Interface", "name,ofport,error")}
-        for end in topology.interfaces():
-            if end.node in topology.switch_named and ports.get(end.name, (None,))[0] != end.port:
+        self._verify_ports(topology)
+
+    def _verify_ports(self, topology: Topology) -> None:
+        found = {name: (number, error) for name, number, error in self._list("Interface", "name,ofport,error")}
+        wanted: list[tuple[str, str, int]] = [(switch.name, switch.name, _LOCAL_PORT) for switch in topology.switches]
+        ports = (end for end in topology.interfaces() if end.node in topology.switch_named)
+        wanted += [(end.node, end.name, end.port) for end in ports]
+        for switch, interface, port in wanted:
+            number, error = found.get(interface, (None, "no such interface"))
+            if number != port:
                 raise RunFailed(
-                    f"switch {end.node}: asked for {end.name} as port {end.port}, got {ports.get(end.name)}; "
+                    f"switch {switch}: asked for {interface} as port {port}, got {number} ({error}); "
                     f"{self._tail('ovs-vswitchd')}"
                 )
 

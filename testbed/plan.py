@@ -133,7 +133,7 @@ class Plan:
     def destinations(self, nic: Interface) -> list[tuple[int, IPv4Network]]:
         """(table, network) of every route through a NIC.
 
-        Of several NICs, each carries what goes to its own leaf and, by its own table, all that is sent from its address.
+        Of several NICs, each carries what goes to its own leaf and, by its own table, what is sent from its address.
         The first one carries the rest.
         """
         nics = self.topology.interfaces_of[nic.node]
