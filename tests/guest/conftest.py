@@ -27,7 +27,7 @@ def guest_kernel() -> Path:
 
 @pytest.fixture(scope="session")
 def run_experiment(guest_kernel: Path, tmp_path_factory: pytest.TempPathFactory) -> RunExperiment:
-    """`run_experiment("all_reduce", "--topology", "star:hosts=4", ...)` in a new folder; may fail, see Run.succeeded."""
+    """`run_experiment("all_reduce", "--topology", "star")` in a new folder; it may fail: see Run.succeeded."""
 
     def start(script: str | Path, *arguments: str, **options: object) -> Run:
         out = options.pop("out", None) or tmp_path_factory.mktemp("run") / "out"

@@ -98,10 +98,12 @@ class Running:
     def wait_for(self, text: str, limit_s: float = 120) -> None:
         """Until a line with `text` is printed.  Fails the test when the run ends first."""
         with self._news:
-            found = self._news.wait_for(lambda: self._ended or any(text in line for line in self.lines), limit_s)
-            assert found and any(text in line for line in self.lines), (
-                f"'{text}' was not printed:\n{''.join(self.lines)}"
-            )
+            self._news.wait_for(lambda: self._ended or self.said(text), limit_s)
+            assert self.said(text), f"'{text}' was not printed:\n{''.join(self.lines)}"
+
+    def said(self, text: str) -> bool:
+        """Whether a line with `text` has been printed."""
+        return any(text in line for line in self.lines)
 
     def end(self, limit_s: float = 60) -> int:
         """Waits for its end; its exit code, negative for a signal."""

@@ -86,7 +86,7 @@ def test_a_mistake_is_named_with_what_would_do_and_nothing_is_made(
 def test_all_mistakes_in_settings_are_told_at_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = "--set iterations=0 --set size=1M --set host.ecn=maybe".split()
+    arguments = ["--set", "iterations=0", "--set", "size=1M", "--set", "host.ecn=maybe"]
     code, _, error = outcome("all_reduce", *arguments, capsys=capsys, monkeypatch=monkeypatch)
     assert code == 2
     assert all(culprit in error for culprit in ("iterations=0", "--set size:", "host.ecn=maybe"))
