@@ -204,9 +204,10 @@ def _prove_connectivity(lab: Lab) -> None:
 
 
 def _open_cli(lab: Lab) -> None:
+    """A prompt for a person, or the lines that were piped in, one after the other."""
     from mininet.cli import CLI
 
-    CLI(lab.fabric.net)
+    CLI(lab.fabric.net, script=str(lab.folder.commands) if lab.folder.commands.exists() else None)
 
 
 def _settle(lab: Lab) -> None:

@@ -67,6 +67,11 @@ class RunFolder:
         return self.path / "log.txt"
 
     @property
+    def commands(self) -> Path:
+        """What was piped to `--mn-cli` instead of typed."""
+        return self.path / "commands.mn"
+
+    @property
     def pcap(self) -> Path:
         """Captures."""
         return self.path / "pcap"

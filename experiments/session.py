@@ -67,6 +67,8 @@ def run(experiment: Experiment, request: Request, checked: Checked, folder: RunF
         f"{experiment.name}: {checked.topology.name}, policy {request.policy}, seed {request.seed}, "
         f"{request.clock} clock, in {folder.path}"
     )
+    if request.mn_cli and not sys.stdin.isatty():
+        folder.commands.write_text(sys.stdin.read())
     try:
         if request.clock == "virtual":
             _run_in_guest(request, folder, console)
@@ -88,7 +90,7 @@ def _run_in_guest(request: Request, folder: RunFolder, console: Console) -> None
             command=(sys.executable, request.script, "--inside", f"{GUEST_FOLDER}/{folder.request.name}"),
             run_dir=folder.path,
             seed=request.seed,
-            interactive=request.mn_cli,
+            interactive=request.mn_cli and not folder.commands.exists(),
         ),
         on_line=partial(console.progress, logged=True),
     )
