@@ -48,7 +48,7 @@ class Settings(BaseSettings):
 
     ranks: Integers = Field(default=written("4,8,16"), description="numbers of workers to compare; hosts in order")
     hidden: int = Field(
-        default=512, ge=1, description="width of the model's two hidden layers: 512 is 2.7 MB of gradient"
+        default=1024, ge=1, description="width of the model's two hidden layers: 1024 is 7.5 MB of gradient"
     )
     steps: int = Field(default=2, ge=1, description="measured training steps of each")
     warmup: int = Field(default=1, ge=0, description="training steps before them")
@@ -142,6 +142,7 @@ def _line(ranks: int, trained: Sequence[Trained]) -> dict[str, Any]:
         "server_over_ring": round(server_us / ring_us, 4),
         "retransmissions": sum(counters.retransmitted_segments for counters in pushes),
         "timeouts": sum(counters.timeouts for counters in pushes),
+        "loss_probes": sum(counters.loss_probes for counters in pushes),
         "disagreements": sum(it.disagreements for it in trained),
         "replicas": len({it.checksum for it in trained}),
         "loss_first": round(mean(it.losses[0] for it in trained), 4),

@@ -71,8 +71,8 @@ def _nccl_line(rows: Sequence[Row]) -> tuple[str, ...]:
     holders = first.ranks if operation is not None and operation.split else 1
     return (
         str(first.bytes),
-        str(first.bytes // ELEMENT_BYTES // holders),
-        "float",
+        str(first.bytes // ELEMENT_BYTES // holders if operation is not None else first.bytes),
+        "float" if operation is not None else "byte",
         "sum" if operation is not None and operation.reduces else "none",
         "0" if operation is not None and operation.rooted else "-1",
         f"{time_us:.2f}",

@@ -15,7 +15,6 @@ from testbed.workers.rank import Rank
 from topologies.errors import RunFailed
 
 PORT = 5201
-RECEIVE_BYTES = 1 << 20
 
 
 def program(rank: Rank, sizes_bytes: Sequence[int], repetitions: int, warmup: int) -> list[list[Sample]]:
@@ -91,8 +90,8 @@ def _receive(connections: Sequence[socket.socket], size_bytes: int, number: int)
         while any(count < size_bytes for count in filled):
             for key, _ in selector.select():
                 index = key.data
-                count = connections[index].recv_into(memoryview(arrived[index])[filled[index] :], RECEIVE_BYTES)
-                if count == 0 and filled[index] < size_bytes:
+                count = connections[index].recv_into(memoryview(arrived[index])[filled[index] :])
+                if count == 0:
                     raise RunFailed(
                         f"rank {index + 1} closed its connection after {filled[index]} of {size_bytes} bytes"
                     )

@@ -87,4 +87,5 @@ def audit(iteration: Iteration, expected: Sequence[WireBytes]) -> dict[str, Any]
         "rx_packets": [sample.counters.rx_packets for sample in samples],
         "retransmitted_segments": [sample.counters.retransmitted_segments for sample in samples],
         "timeouts": [sample.counters.timeouts for sample in samples],
+        "loss_probes": [sample.counters.loss_probes for sample in samples],
     }

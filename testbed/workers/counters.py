@@ -27,6 +27,8 @@ class HostCounters:
     """TCP RetransSegs."""
     timeouts: int
     """TcpExt TCPTimeouts: retransmission timers that fired, whatever the state of the recovery."""
+    loss_probes: int
+    """TcpExt TCPLossProbes: tail loss probes (TLP), the sender's last hope before a timeout."""
 
     def __sub__(self, earlier: "HostCounters") -> "HostCounters":
         """What happened since `earlier`."""
@@ -93,4 +95,5 @@ class HostReader:
             rx_packets=rx_packets,
             retransmitted_segments=protocols["Tcp"]["RetransSegs"],
             timeouts=extensions["TcpExt"]["TCPTimeouts"],
+            loss_probes=extensions["TcpExt"]["TCPLossProbes"],
         )
