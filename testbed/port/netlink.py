@@ -6,9 +6,8 @@ pyroute2 the same, for scripts that already hold an IPRoute.
 
 import struct
 from collections.abc import Mapping
-from dataclasses import fields
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 from testbed.netlink import NLM_F_CREATE, NLM_F_EXCL, Request, attribute, attribute_list, attributes, text_attribute
 from testbed.port.config import CLASSES, ClassConfig, Marking, PortConfig, Watchdog
@@ -183,8 +182,7 @@ def _request(index: int, config: PortConfig, flags: int, what: str) -> Request:
 # ---- statistics ----
 
 
-_PORT_FIELDS = tuple(each.name for each in fields(PortStats) if each.name != "classes")
-_UNUSED = ClassStats()
+_UNUSED, _NO_DROPS = ClassStats(), Drops()
 
 
 def decode_stats(extra: bytes) -> PortStats:
@@ -197,26 +195,13 @@ def decode_stats(extra: bytes) -> PortStats:
         if mask >> index & 1:
             classes[index] = _decode_class_stats(_CLASS_XSTATS.unpack_from(extra, offset))
             offset += _CLASS_XSTATS.size
-    return PortStats(**dict(zip(_PORT_FIELDS, values, strict=True)), classes=tuple(classes))
-
-
-_CLASS_HEAD = ("enqueued_packets", "enqueued_bytes", "sent_packets", "sent_bytes")
-_CLASS_TAIL = tuple(
-    each.name
-    for each in fields(ClassStats)
-    if each.name not in (*_CLASS_HEAD, "dropped_packets", "dropped_bytes", "paused", "storm", "xoff")
-)
-_DROPS = tuple(each.name for each in fields(Drops))
+    in_order: list[Any] = [*values, tuple(classes)]
+    return PortStats(*in_order)
 
 
 def _decode_class_stats(values: tuple[int, ...]) -> ClassStats:
-    head, packets, octets, tail, state = values[:4], values[4:9], values[9:14], values[14:31], values[31]
-    numbers = dict(zip((*_CLASS_HEAD, *_CLASS_TAIL), (*head, *tail), strict=True))
-    return ClassStats(
-        **numbers,
-        dropped_packets=Drops(**dict(zip(_DROPS, packets, strict=True))),
-        dropped_bytes=Drops(**dict(zip(_DROPS, octets, strict=True))),
-        paused=bool(state & _STATE_PAUSED),
-        storm=bool(state & _STATE_STORM),
-        xoff=bool(state & _STATE_XOFF),
-    )
+    packets, octets, state = values[4:9], values[9:14], values[31]
+    drops = (Drops(*packets), Drops(*octets)) if any(packets) else (_NO_DROPS, _NO_DROPS)
+    states = (bool(state & _STATE_PAUSED), bool(state & _STATE_STORM), bool(state & _STATE_XOFF))
+    in_order: list[Any] = [*values[:4], *drops, *values[14:31], *states]
+    return ClassStats(*in_order)

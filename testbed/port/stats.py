@@ -1,9 +1,12 @@
-"""What one port of the `fabric` qdisc did since it was made, as the kernel or the model tells it."""
+"""What one port of the `fabric` qdisc did since it was made, as the kernel or the model tells it.
+
+Fields stand in the order of the kernel's structures: a sampler makes thousands of these, by position.
+"""
 
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Drops:
     """By cause, in packets or in bytes."""
 
@@ -24,7 +27,7 @@ class Drops:
         return self.egress + self.shared + self.headroom + self.watchdog + self.flush
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ClassStats:
     """One class since the port was made; enqueued = sent + dropped + queue, in packets and in bytes, at any moment."""
 
@@ -67,7 +70,7 @@ class ClassStats:
     """Has told the far end to stop."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PortStats:
     """One port since it was made; sum of sent + control = delivered + wire + wire_flushed, in packets and in bytes."""
 

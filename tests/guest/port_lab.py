@@ -29,7 +29,7 @@ from testbed.traffic_control import TC_H_ROOT, read_traffic_control, tcmsg
 ETH_P_ALL, ETH_P_PAUSE = 0x0003, 0x8808
 _SOL_PACKET, _RX_RING, _VERSION, _IGNORE_OUTGOING = 263, 5, 10, 23
 _SO_SNDBUFFORCE = 32
-_FRAME, _BLOCK, _BLOCKS = 256, 1 << 16, 16
+_FRAME, _BLOCK, _BLOCKS = 256, 1 << 16, 64
 _TP2 = struct.Struct("=IIIHHII")  # status, len, snaplen, mac, net, sec, nsec
 _libc = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
 
@@ -150,6 +150,8 @@ class Lab:
     """The switch; a context manager would be of no use, the guest ends with the test."""
 
     ports: int
+    destinations: Sequence[int] = ()
+    """Host ends that the switch can reach; empty for all."""
     taps: list[Tap] = field(default_factory=list)
     index: dict[str, int] = field(default_factory=dict)
     _made: tuple[str, ...] = ()
@@ -170,7 +172,7 @@ class Lab:
                 self.index[name] = socket.if_nametoindex(name)
         for port in range(self.ports):
             _run("tc", "qdisc", "add", "dev", f"s{port}", "clsact")
-            for to in range(self.ports):
+            for to in self.destinations or range(self.ports):
                 match = ("flower", "dst_mac", mac(to).hex(":"))
                 redirect = ("action", "mirred", "egress", "redirect", "dev", f"s{to}")
                 _run("tc", "filter", "add", "dev", f"s{port}", "ingress", "protocol", "all", *match, *redirect)
@@ -181,9 +183,11 @@ class Lab:
     def make(self, configs: Mapping[str, PortConfig]) -> None:
         """New ports with fresh counters, in the order given: that is the order of their slots in the buffer."""
         removals = [_removal(self.index[name], name) for name in self._made]
-        self._made = tuple(configs)
-        makings = [make(self.index[name], config, where=name) for name, config in configs.items()]
-        self.netlink.execute([*removals, *makings])
+        self.netlink.execute(removals)
+        self._made = ()
+        for name, config in configs.items():
+            self.netlink.execute([make(self.index[name], config, where=name)])
+            self._made = (*self._made, name)
 
     def change(self, name: str, config: PortConfig) -> None:
         """At run time."""

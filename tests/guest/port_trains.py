@@ -4,6 +4,7 @@ Runs in the guest: `port_trains.py EXAMPLES SEED`.  Prints how many trains agree
 not, after hypothesis has made it as small as it can.
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -356,9 +357,9 @@ def main() -> None:
     try:
         agree()
     except AssertionError as error:
-        sys.stdout.write(f"{dict(bench.counts)}\ndiffers: {error}\n")
+        sys.stdout.write(f"{json.dumps(bench.counts)}\ndiffers: {error}\n")
         sys.exit(1)
-    sys.stdout.write(f"{dict(bench.counts)}\n")
+    sys.stdout.write(json.dumps(bench.counts) + "\n")
     complaints = [line for line in kernel_log() if re.search(r"WARNING|BUG|Call Trace|Oops", line)]
     sys.stdout.write("\n".join((*complaints, "the kernel complained" if complaints else "agreed")) + "\n")
     sys.exit(bool(complaints))
