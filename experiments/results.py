@@ -62,6 +62,12 @@ class LinkUse(_Record):
     rx_packets: int = Field(ge=0, description="that arrived at the other end")
     drops: int = Field(ge=0, description="packets that the port's queue refused: they are in neither tx nor rx")
     utilisation: float = Field(ge=0, description="share of the rate, over the time in which operations ran")
+    drops_by_cause: dict[str, int] = Field(default={}, description="egress, shared, headroom, watchdog, flush")
+    marks: int = Field(default=0, ge=0, description="packets that the port marked (CE)")
+    pauses_sent: int = Field(default=0, ge=0, description="PFC XOFF frames out of this port, refreshes included")
+    pauses_received: int = Field(default=0, ge=0, description="PFC XOFF frames that told this port to stop")
+    paused_us: float = Field(default=0, ge=0, description="time in which a class of the port was told to stop")
+    queue_max_bytes: int = Field(default=0, ge=0, description="most that waited at once since the fabric was made")
 
     @classmethod
     def of(
@@ -106,7 +112,7 @@ class Claim(_Record):
 class Results(BaseModel):
     """The file.  Further top-level sections are an experiment's own and survive reading and writing."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", ser_json_inf_nan="constants")
 
     schema_: str = Field(SCHEMA, alias="schema")
     valid: bool
