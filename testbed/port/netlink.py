@@ -1,7 +1,7 @@
 """The `fabric` qdisc over netlink: a PortConfig as the kernel's attributes and back, its statistics as PortStats.
 
-The numbers are those of `qdisc/sch_fabric.h`.  Requests and dumps go through `testbed.netlink`; `register()` teaches
-pyroute2 the same, for scripts that already hold an IPRoute.
+The numbers are those of `qdisc/sch_fabric.h`.  Requests and dumps go through `testbed.netlink`;
+`pyroute2_kind.py` teaches pyroute2 the same.
 """
 
 import struct

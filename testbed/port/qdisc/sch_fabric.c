@@ -953,9 +953,9 @@ static struct sk_buff *fabric_dequeue(struct Qdisc *sch)
 	struct fabric_port *port = qdisc_priv(sch);
 	struct fabric_buffer *b = port->buffer;
 	struct sk_buff *skb, *garbage;
-	bool control;
+	bool control = false;
+	u32 len = 0;
 	u64 now;
-	u32 len;
 
 	if (hrtimer_is_queued(&port->watchdog.timer))
 		return NULL;	/* nothing is due before it expires */
@@ -974,8 +974,8 @@ static struct sk_buff *fabric_dequeue(struct Qdisc *sch)
 		port->x.delivered_bytes += len;
 	} else {
 		skb = NULL;
-		fabric_arm(port, now, true);
 	}
+	fabric_arm(port, now, true);	/* now, so that the core's next call finds the timer set and returns at once */
 	garbage = fabric_take_garbage(b);
 	spin_unlock(&b->lock);
 	kfree_skb_list(garbage);

@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
+from pyroute2.requests.tc import TcIPRouteFilter
 
 from testbed.netlink import attribute, attribute_list, attributes
 from testbed.port import netlink
 from testbed.port.config import CLASSES, ClassConfig, Marking, PortConfig, Watchdog
 from testbed.port.netlink import KIND, change, decode, decode_stats, encode, make
+from testbed.port.pyroute2_kind import register
 from testbed.port.stats import ClassStats, Drops
-from testbed.traffic_control import TC_H_ROOT, TCA_KIND, TCA_OPTIONS
+from testbed.traffic_control import TC_H_ROOT, TCA_KIND, TCA_OPTIONS, TCA_STATS2
 from topologies.errors import InternalError, UserError
 
 HEADER = (Path(netlink.__file__).parent / "qdisc" / "sch_fabric.h").read_text()
@@ -197,7 +200,9 @@ def test_unknown_attributes_of_a_newer_kernel_are_passed_over() -> None:
 
 def test_statistics_of_the_classes_in_the_mask() -> None:
     """Two classes used, six as if nothing had come."""
-    port = struct.pack("=II", 1, 0b1001) + struct.pack("=15Q", *range(100, 115)) + struct.pack("=II3Q", 7, 4, 30, 20, 25)
+    port = (
+        struct.pack("=II", 1, 0b1001) + struct.pack("=15Q", *range(100, 115)) + struct.pack("=II3Q", 7, 4, 30, 20, 25)
+    )
     first, third = (
         struct.pack("=31QII", *range(start, start + 31), state, 0) for start, state in ((1000, 0), (2000, 0b101))
     )
@@ -248,3 +253,28 @@ def test_nonsense_is_refused_before_the_kernel_sees_it(wrong: object, said: str)
     """With the setting's name in the message."""
     with pytest.raises(UserError, match=re.escape(said)):
         wrong()  # type: ignore[operator]
+
+
+def test_pyroute2_speaks_the_same_bytes() -> None:
+    """Out: TCA_OPTIONS as `encode` makes them; in: the configuration and the statistics as bytes."""
+    register()
+    config = PortConfig(rate_bps=10**9, delay_ns=5)
+    arguments = {"kind": KIND, "index": 3, "port": config}
+    context = TcIPRouteFilter("add").finalize(arguments)
+    assert context is None, "pyroute2 completes its argument in place"
+    assert arguments["options"] == encode(config)
+    assert "port" not in arguments
+    message = tcmsg()
+    message["index"], message["parent"] = 3, TC_H_ROOT
+    message["attrs"] = [["TCA_KIND", KIND], ["TCA_OPTIONS", arguments["options"]]]
+    message.encode()
+    assert attributes(bytes(message.data[36:]))[TCA_OPTIONS] == encode(config)
+
+    app = struct.pack("=II", 1, 0) + bytes(15 * 8) + struct.pack("=II3Q", 7, 4, 30, 20, 25)
+    body = attribute(TCA_KIND, KIND.encode() + b"\0") + attribute(TCA_OPTIONS, encode(config))
+    body += attribute(TCA_STATS2, attribute(4, app))
+    raw = struct.pack("=IHHII", 36 + len(body), 36, 0, 1, 0) + struct.pack("=BxxxiIII", 0, 3, 0, TC_H_ROOT, 0) + body
+    found = tcmsg(raw)
+    found.decode()
+    assert decode(found.get_attr("TCA_OPTIONS")) == config
+    assert decode_stats(found.get_attr("TCA_STATS2").get_attr("TCA_STATS_APP")).buffer_id == 7
