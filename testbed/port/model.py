@@ -6,17 +6,18 @@ happens of itself up to a moment happens in `SwitchModel.advance`, in the order 
 """
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from testbed.port.config import CLASSES, PFC_FRAME_BYTES, ClassConfig, PortConfig
+from testbed.port.buffer_model import Ingress, SharedBuffer
+from testbed.port.config import CLASSES, PFC_FRAME_BYTES, PortConfig
 from testbed.port.stats import ClassStats, Drops, PortStats
 
 NEVER = 2**64 - 1
 ECT_1, ECT_0, CE = 1, 2, 3
 _MASK = 2**64 - 1
 _PPB = 10**9
-_EGRESS, _SHARED, _HEADROOM, _WATCHDOG = "egress", "shared", "headroom", "watchdog"
+_EGRESS, _WATCHDOG = "egress", "watchdog"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,24 +45,7 @@ class Pause:
 class _Waiting:
     packet: Packet
     since_ns: int
-    ingress: "Ingress | None"
-
-
-@dataclass
-class Ingress:
-    """What waits in the buffer and came in through one port; `port` is None for what came in through none."""
-
-    port: "PortModel | None"
-    used: list[int] = field(default_factory=lambda: [0] * CLASSES)
-    headroom: list[int] = field(default_factory=lambda: [0] * CLASSES)
-    headroom_peak: list[int] = field(default_factory=lambda: [0] * CLASSES)
-    refresh_ns: dict[int, int] = field(default_factory=dict)
-    """Class -> next refresh, for every class told to stop."""
-
-    def over_reserve(self, index: int) -> int:
-        """What a class uses of the shared pool."""
-        reserve = self.port.config.classes[index].reserve_bytes if self.port else 0
-        return max(0, self.used[index] - reserve)
+    ingress: Ingress | None
 
 
 class _Class:
@@ -94,7 +78,8 @@ class PortModel:
     def __init__(self, switch: "SwitchModel", slot: int, config: PortConfig) -> None:
         """Made by SwitchModel.add_port."""
         self.switch, self.slot, self.config = switch, slot, config
-        self.ingress = Ingress(port=self)
+        self.ingress = Ingress(config)
+        self._refresh_ns: dict[int, int] = {}
         self.classes = [_Class() for _ in range(CLASSES)]
         self.control: deque[Pause] = deque()
         self.wire: deque[tuple[int, Packet | Pause]] = deque()
@@ -116,16 +101,16 @@ class PortModel:
         index = self.config.default_class if packet.dscp is None else self.config.dscp_classes[packet.dscp]
         cl, size = self.classes[index], packet.size_bytes
         cl.count(enqueued_packets=1, enqueued_bytes=size)
-        ingress = None
+        ingress, buffer = None, switch.buffer
         cause = self._refuse(index, size, now)
-        if cause is None and switch.shared and not self.config.classes[index].exempt:
-            ingress = switch.local if came_in is None else came_in.ingress
-            cause = switch.charge(ingress, index, size)
+        if cause is None and buffer is not None and not self.config.classes[index].exempt:
+            ingress = buffer.local if came_in is None else came_in.ingress
+            cause = buffer.charge(ingress, index, size)
         if cause is not None:
             cl.drop(cause, size)
             return False
-        if ingress is not None:
-            switch.check_pause(ingress, index, now)
+        if ingress is not None and buffer is not None and came_in is not None and buffer.must_stop(ingress, index):
+            came_in.send_pause(index, came_in.config.pause_quanta, now)
         marking = self.config.classes[index].marking
         if marking is not None and marking.on_arrival:
             packet = self._mark(index, packet)
@@ -176,8 +161,9 @@ class PortModel:
             return _EGRESS
         if self.config.limit_bytes and self.queue_bytes + size > self.config.limit_bytes:
             return _EGRESS
-        bounded = config.egress_alpha and self.switch.shared and not config.pfc and not config.exempt
-        if bounded and after > int(config.egress_alpha * self.switch.free_bytes):
+        buffer = self.switch.buffer
+        bounded = config.egress_alpha and not config.pfc and not config.exempt
+        if bounded and buffer is not None and after > int(config.egress_alpha * buffer.free_bytes):
             return _EGRESS
         return None
 
@@ -213,9 +199,8 @@ class PortModel:
         cl.peak_packets = max(cl.peak_packets, len(cl.queue))
         cl.peak_bytes = max(cl.peak_bytes, cl.bytes)
         self.peak_bytes = max(self.peak_bytes, self.queue_bytes)
-        if ingress is not None:
-            self.switch.shared_peak = max(self.switch.shared_peak, self.switch.shared_bytes)
-            ingress.headroom_peak[index] = max(ingress.headroom_peak[index], ingress.headroom[index])
+        if ingress is not None and self.switch.buffer is not None:
+            self.switch.buffer.note_peaks(ingress, index)
 
     # ---- pauses ----
 
@@ -256,10 +241,12 @@ class PortModel:
     def send_pause(self, index: int, quanta: int, at: int) -> None:
         """Queues a PFC frame ahead of everything; for quanta above 0 also sets its refresh."""
         if quanta:
-            self.ingress.refresh_ns[index] = at + max(1, self._quanta_ns(quanta) // 2)
+            self.ingress.stopped.add(index)
+            self._refresh_ns[index] = at + max(1, self._quanta_ns(quanta) // 2)
             self.classes[index].count(pauses_sent=1)
         else:
-            del self.ingress.refresh_ns[index]
+            self.ingress.stopped.remove(index)
+            del self._refresh_ns[index]
             self.classes[index].count(resumes_sent=1)
         self.control.append(Pause(index=index, quanta=quanta))
 
@@ -273,7 +260,7 @@ class PortModel:
                 starts.append(cl.paused_until if self._paused(index, clock) else clock)
         events = [max(min(starts), self.free_ns)] if starts else []
         events += [self._fires_at(index) for index in range(CLASSES)]
-        events += self.ingress.refresh_ns.values()
+        events += self._refresh_ns.values()
         return min(events, default=NEVER)
 
     def event(self, at: int) -> None:
@@ -281,8 +268,8 @@ class PortModel:
         for index in range(CLASSES):
             if self._fires_at(index) <= at:
                 self._fire(index, at)
-        for index in sorted(self.ingress.refresh_ns):
-            if self.ingress.refresh_ns[index] <= at:
+        for index in sorted(self._refresh_ns):
+            if self._refresh_ns[index] <= at:
                 self.send_pause(index, self.config.pause_quanta, at)
         if self.free_ns <= at:
             self._start(at)
@@ -357,7 +344,7 @@ class PortModel:
     def stats(self, now: int) -> PortStats:
         """As the kernel would tell at `now`."""
         self.switch.advance(now)
-        shared = self.switch.shared
+        buffer = self.switch.buffer
         return PortStats(
             now_ns=now,
             queue_packets=sum(len(cl.queue) for cl in self.classes),
@@ -376,9 +363,9 @@ class PortModel:
             busy_ns=self.busy_ns,
             buffer_id=self.config.buffer_id,
             buffer_ports=len(self.switch.ports),
-            pool_bytes=self.switch.pool_bytes if shared else 0,
-            shared_bytes=self.switch.shared_bytes,
-            shared_peak_bytes=self.switch.shared_peak,
+            pool_bytes=buffer.pool_bytes if buffer else 0,
+            shared_bytes=buffer.used_bytes if buffer else 0,
+            shared_peak_bytes=buffer.peak_bytes if buffer else 0,
             classes=tuple(self._class_stats(index, now) for index in range(CLASSES)),
         )
 
@@ -398,23 +385,24 @@ class PortModel:
             headroom_peak_bytes=self.ingress.headroom_peak[index],
             paused=cl.paused_until > now,
             storm=cl.storm,
-            xoff=index in self.ingress.refresh_ns,
+            xoff=index in self.ingress.stopped,
         )
 
 
 class SwitchModel:
-    """The ports that share one buffer, or the one port of a host (`shared` False)."""
+    """The ports that share one buffer, or the one port of a host (`buffer_bytes` None)."""
 
-    def __init__(self, *, shared: bool, buffer_bytes: int = 0) -> None:
+    def __init__(self, *, buffer_bytes: int | None = None) -> None:
         """An empty switch."""
-        self.shared, self.buffer_bytes = shared, buffer_bytes
+        self.buffer = None if buffer_bytes is None else SharedBuffer(buffer_bytes)
         self.ports: list[PortModel] = []
-        self.local = Ingress(port=None)
-        self.shared_bytes = self.shared_peak = self.clock = 0
+        self.clock = 0
 
     def add_port(self, config: PortConfig) -> PortModel:
         """The next port, in the order of slots."""
         self.ports.append(PortModel(self, len(self.ports) + 1, config))
+        if self.buffer is not None:
+            self.buffer.ingresses.append(self.ports[-1].ingress)
         return self.ports[-1]
 
     def advance(self, now: int) -> None:
@@ -427,72 +415,10 @@ class SwitchModel:
             port.event(at)
         self.clock = max(self.clock, now)
 
-    # ---- the shared buffer ----
-
-    @property
-    def pool_bytes(self) -> int:
-        """The buffer less what is promised."""
-        promised = 0
-        for port in self.ports:
-            for each in port.config.classes:
-                promised += each.reserve_bytes + (each.headroom_bytes if each.pfc else 0)
-        return self.buffer_bytes - promised
-
-    @property
-    def free_bytes(self) -> int:
-        """Of the pool."""
-        return max(0, self.pool_bytes - self.shared_bytes)
-
-    def _settings(self, ingress: Ingress, index: int) -> ClassConfig:
-        return ingress.port.config.classes[index] if ingress.port else ClassConfig()
-
-    def threshold_bytes(self, ingress: Ingress, index: int) -> int:
-        """What an ingress may use of the pool now."""
-        settings = self._settings(ingress, index)
-        if settings.alpha:
-            return int(settings.alpha * self.free_bytes)
-        return settings.xoff_bytes or self.free_bytes
-
-    def charge(self, ingress: Ingress, index: int, size: int) -> str | None:
-        """Charges a packet to its ingress, or says why it may not come in."""
-        settings = self._settings(ingress, index)
-        over = ingress.used[index] + size - settings.reserve_bytes
-        part = min(size, max(0, over))
-        if over > 0 and (over > self.threshold_bytes(ingress, index) or part > self.free_bytes):
-            if not settings.pfc:
-                return _SHARED
-            if ingress.headroom[index] + size > settings.headroom_bytes:
-                return _HEADROOM
-            ingress.headroom[index] += size
-            return None
-        ingress.used[index] += size
-        self.shared_bytes += part
-        return None
-
     def release(self, ingress: Ingress | None, index: int, size: int, at: int) -> None:
-        """A packet leaves the buffer: headroom first, then the pool, then the reserve."""
-        if ingress is None:
+        """A packet begins serialisation or is dropped from its queue; its ingress may be let go on."""
+        if self.buffer is None or ingress is None:
             return
-        from_headroom = min(size, ingress.headroom[index])
-        before = ingress.over_reserve(index)
-        ingress.headroom[index] -= from_headroom
-        ingress.used[index] -= size - from_headroom
-        self.shared_bytes -= before - ingress.over_reserve(index)
-        self.check_resume(ingress, index, at)
-
-    def check_pause(self, ingress: Ingress, index: int, at: int) -> None:
-        """XOFF: any headroom in use, or the threshold reached."""
-        port, settings = ingress.port, self._settings(ingress, index)
-        if port is None or not settings.pfc or index in ingress.refresh_ns:
-            return
-        if ingress.headroom[index] or ingress.over_reserve(index) >= self.threshold_bytes(ingress, index):
-            port.send_pause(index, port.config.pause_quanta, at)
-
-    def check_resume(self, ingress: Ingress, index: int, at: int) -> None:
-        """XON: no headroom in use, and nothing shared or far enough below the threshold."""
-        port, settings = ingress.port, self._settings(ingress, index)
-        if port is None or index not in ingress.refresh_ns or ingress.headroom[index]:
-            return
-        used = ingress.over_reserve(index)
-        if not used or used + settings.xon_offset_bytes <= self.threshold_bytes(ingress, index):
-            port.send_pause(index, 0, at)
+        self.buffer.release(ingress, index, size)
+        if self.buffer.may_go_on(ingress, index):
+            next(port for port in self.ports if port.ingress is ingress).send_pause(index, 0, at)

@@ -176,9 +176,9 @@ class Model:
     def __post_init__(self) -> None:
         """Makes the ports."""
         shared = bool(self.case.ports[0].buffer_id)
-        one = SwitchModel(shared=True, buffer_bytes=self.case.ports[0].buffer_bytes)
-        self.ports = [(one if shared else SwitchModel(shared=False)).add_port(each) for each in self.case.ports]
-        self.nics = [SwitchModel(shared=False).add_port(each) for each in self.case.nics]
+        one = SwitchModel(buffer_bytes=self.case.ports[0].buffer_bytes)
+        self.ports = [(one if shared else SwitchModel()).add_port(each) for each in self.case.ports]
+        self.nics = [SwitchModel().add_port(each) for each in self.case.nics]
         self.switches = list({id(port.switch): port.switch for port in (*self.ports, *self.nics)}.values())
         self.to: dict[int, int] = {}
         self.arrivals: dict[int, list[tuple[int, Packet | Pause]]] = {port: [] for port in range(PORTS)}

@@ -16,7 +16,7 @@ LOSSLESS = ClassConfig(pfc=True, reserve_bytes=4096, headroom_bytes=37_500, alph
 
 def port(config: PortConfig) -> PortModel:
     """A host's: nothing shared."""
-    return SwitchModel(shared=False).add_port(config)
+    return SwitchModel().add_port(config)
 
 
 def all_classes(config: ClassConfig) -> tuple[ClassConfig, ...]:
@@ -125,13 +125,14 @@ def test_equal_classes_share_by_bytes_and_the_higher_goes_first() -> None:
 
 
 def test_xoff_headroom_and_xon() -> None:
-    """The HPCC switch's rules: XOFF at an eighth of the free pool, the rest to headroom, drops only beyond, XON below."""
+    """HPCC's rules: XOFF at an eighth of the free pool, the rest to headroom, drops only beyond, XON below."""
     config = PortConfig(rate_bps=RATE, buffer_id=1, buffer_bytes=200_000, classes=all_classes(ClassConfig()))
     config = replace(config, classes=(LOSSLESS, *config.classes[1:]))
-    switch = SwitchModel(shared=True, buffer_bytes=200_000)
+    switch = SwitchModel(buffer_bytes=200_000)
     came_in, out = switch.add_port(config), switch.add_port(config)
     pool = 200_000 - 2 * (4096 + 37_500)
-    assert switch.pool_bytes == pool
+    assert switch.buffer is not None
+    assert switch.buffer.pool_bytes == pool
     accepted = [out.arrive(Packet(size_bytes=1000), came_in=came_in, now=0) for _ in range(100)]
     shared = next(n for n in range(10**6) if n * 1000 >= (pool - n * 1000) // 8) * 1000
     found = came_in.stats(0).classes[0]
@@ -142,7 +143,7 @@ def test_xoff_headroom_and_xon() -> None:
     assert out.stats(0).classes[0].dropped_packets.headroom == 100 - sum(accepted)
     drain(came_in)
     assert came_in.stats(switch.clock).classes[0].resumes_sent == 1
-    assert (switch.shared_bytes, came_in.ingress.used[0], came_in.ingress.headroom[0]) == (0, 0, 0)
+    assert (switch.buffer.used_bytes, came_in.ingress.used[0], came_in.ingress.headroom[0]) == (0, 0, 0)
 
 
 def test_a_pause_holds_its_class_and_expires() -> None:
@@ -186,7 +187,7 @@ def test_everything_is_accounted_for(train: list[tuple[int, int, int]]) -> None:
     """enqueued = sent + dropped + queued at any moment, and a buffer at rest is empty."""
     lossless = replace(LOSSLESS, headroom_bytes=9_000)
     config = PortConfig(rate_bps=RATE, buffer_id=1, buffer_bytes=60_000, classes=(lossless, *[ClassConfig()] * 7))
-    switch = SwitchModel(shared=True, buffer_bytes=60_000)
+    switch = SwitchModel(buffer_bytes=60_000)
     ports = [switch.add_port(config) for _ in range(3)]
     now = 0
     for gap, source, size in train:
@@ -196,6 +197,7 @@ def test_everything_is_accounted_for(train: list[tuple[int, int, int]]) -> None:
         assert found.enqueued_bytes == found.sent_bytes + found.dropped_bytes.total + found.queue_bytes
         assert found.enqueued_packets == found.sent_packets + found.dropped_packets.total + found.queue_packets
     switch.advance(now + 10**6)
-    assert switch.shared_bytes == 0
+    assert switch.buffer is not None
+    assert switch.buffer.used_bytes == 0
     assert all(not any((*each.ingress.used, *each.ingress.headroom)) for each in ports)
     assert not any(each.stats(switch.clock).classes[0].xoff for each in ports)
