@@ -12,8 +12,10 @@ import importlib.metadata
 import importlib.util
 import os
 import socket
+import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -80,6 +82,19 @@ class Framework:
         importlib.import_module("eventlet.hubs").trampoline(fd, read=True)
 
 
+@contextmanager
+def _own_distutils() -> Iterator[None]:
+    """Ryu compares versions with distutils; setuptools' stand-in for it would import all of setuptools (Python 3.11)."""
+    stand_in = sys.modules.get("_distutils_hack") if sys.version_info < (3, 12) else None
+    if stand_in is not None:
+        stand_in.remove_shim()
+    try:
+        yield
+    finally:
+        if stand_in is not None:
+            stand_in.add_shim()
+
+
 def _method(handler: Handler) -> Callable[[Any, Any], None]:
     def method(_app: Any, event: Any) -> None:
         handler(event)
@@ -101,8 +116,12 @@ def load(name: str | None = None) -> Framework:
     distribution = FRAMEWORKS[name][0]
     if importlib.util.find_spec(name) is None:
         raise MissingFeature(f"the OpenFlow framework {distribution} is not installed", f"pip install {distribution}")
+    os.environ["EVENTLET_NO_GREENDNS"] = "yes"  # names are never resolved; dnspython costs 1 s in the guest
     os.environ["OSKEN_HUB_TYPE"] = os.environ["RYU_HUB_TYPE"] = "eventlet"
-    with warnings.catch_warnings(record=True):  # eventlet announces its retirement, and puts its own filter first
+    with (
+        _own_distutils(),
+        warnings.catch_warnings(record=True),
+    ):  # eventlet announces its retirement, and puts its own filter first
         wsgi = importlib.import_module("eventlet.wsgi")
         if not hasattr(wsgi, "ALREADY_HANDLED"):
             setattr(wsgi, "ALREADY_HANDLED", object())  # noqa: B010  mypy does not know the name either

@@ -1,6 +1,5 @@
 """Loads the path selector, fills its tables, hangs it on ports, reads what it saw."""
 
-import errno
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from ipaddress import IPv4Address
@@ -8,22 +7,16 @@ from itertools import product
 from pathlib import Path
 from socket import if_nametoindex
 from types import TracebackType
-from typing import Any, Self
-
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
+from typing import Self
 
 from controller.selector import libbpf, maps
 from controller.selector.selection import NO_CHOICE, Selection
-from topologies.errors import MissingFeature, RunFailed
+from controller.selector.tc import TrafficControl
+from topologies.errors import RunFailed
 
 PROGRAM = "select_by_hash"
 MOST_FLOWS = 1 << 18
 """Entries of the flow table: 128 hosts, all to all, eight connections each way; 22 MB of the kernel's memory."""
-INGRESS = 0xFFFFFFF2
-"""TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS) of linux/pkt_sched.h."""
-PREFERENCE = 1
-"""Our filter comes first on its port."""
 
 
 class Selector:
@@ -45,7 +38,7 @@ class Selector:
             self._object.resize(maps.WIDTHS, max(len(self._leaves) ** 2, 1))
             self._object.load()
             self.program = self._object.program(PROGRAM)
-            self._route: Any = self._undo.enter_context(IPRoute())
+            self._control = self._undo.enter_context(TrafficControl())
             for ip, leaf in leaf_of.items():
                 libbpf.update(self._table(maps.HOSTS), maps.address(ip), maps.number(self._leaves[leaf]))
         except BaseException:
@@ -86,10 +79,8 @@ class Selector:
             raise RunFailed(f"interface {interface} does not exist in the controller's network namespace")
         try:
             self._hang(interface, index)
-        except NetlinkError as error:
-            if error.code in (errno.EPERM, errno.EACCES):
-                raise MissingFeature(f"no right to attach the selector to {interface}", "run as root") from error
-            raise RunFailed(f"the selector cannot be attached to {interface}: {error}") from error
+        except OSError as error:
+            raise RunFailed(f"the selector cannot be attached to {interface}: {error.strerror}") from error
 
     def lost(self, indices: set[int] | None) -> list[str]:
         """Which of these interfaces (None: of all) this was attached to and may no longer be."""
@@ -111,24 +102,8 @@ class Selector:
         return self._object.table(name)
 
     def _hang(self, interface: str, index: int) -> None:
-        made_here = True
-        try:
-            self._route.tc("add", "clsact", index)
-        except NetlinkError as error:
-            if error.code != errno.EEXIST:
-                raise
-            made_here = False
-        self._route.tc(
-            "replace-filter",
-            "bpf",
-            index,
-            1,
-            fd=self.program,
-            name=PROGRAM,
-            parent=INGRESS,
-            prio=PREFERENCE,
-            direct_action=True,
-        )
+        made_here = self._control.add_clsact(index)
+        self._control.set_filter(index, self.program, PROGRAM)
         if interface not in self._attached:
             self._attached.add(interface)
             self._undo.callback(self._unhang, interface, whole=made_here)
@@ -136,13 +111,12 @@ class Selector:
     def _unhang(self, interface: str, *, whole: bool) -> None:
         """An interface that has gone took everything with it."""
         index = _index(interface)
-        with suppress(NetlinkError):
-            if index is None:
-                return
-            if whole:
-                self._route.tc("del", "clsact", index)
-            else:
-                self._route.tc("del-filter", "bpf", index, parent=INGRESS, prio=PREFERENCE)
+        if index is not None:
+            with suppress(OSError):  # the interface may go at any moment
+                if whole:
+                    self._control.delete_clsact(index)
+                else:
+                    self._control.delete_filter(index)
 
 
 def _index(interface: str) -> int | None:

@@ -6,14 +6,9 @@ Open vSwitch deletes the ingress disciplines of a port whenever it configures it
 
 import errno
 import socket
-from struct import Struct
 
-RTMGRP_TC = 0x8
-"""linux/rtnetlink.h; also the message kinds below."""
-_RTM_DELQDISC, _RTM_DELTFILTER = 37, 45
-_CLSACT_PARENT, _INGRESS_PARENT = 0xFFFFFFF1, 0xFFFFFFF2
-_HEADER = Struct("=IHHII")
-_TCMSG = Struct("=B3xiIII")
+from controller.selector.tc import CLSACT_PARENT, HEADER, INGRESS_PARENT, RTM_DELQDISC, RTM_DELTFILTER, RTMGRP_TC, TCMSG
+
 _LARGEST = 1 << 16
 
 
@@ -42,11 +37,11 @@ class Removals(socket.socket):
 def removed(messages: bytes) -> set[int]:
     """The interfaces of netlink messages that say that a clsact, or a filter on its ingress, was deleted."""
     found, at = set(), 0
-    while at + _HEADER.size <= len(messages):
-        length, kind, *_ = _HEADER.unpack_from(messages, at)
-        if kind in (_RTM_DELQDISC, _RTM_DELTFILTER):
-            _, index, _, parent, _ = _TCMSG.unpack_from(messages, at + _HEADER.size)
-            if parent in (_CLSACT_PARENT, _INGRESS_PARENT):
+    while at + HEADER.size <= len(messages):
+        length, kind, *_ = HEADER.unpack_from(messages, at)
+        if kind in (RTM_DELQDISC, RTM_DELTFILTER):
+            _, index, _, parent, _ = TCMSG.unpack_from(messages, at + HEADER.size)
+            if parent in (CLSACT_PARENT, INGRESS_PARENT):
                 found.add(index)
-        at += max(length + 3 & ~3, _HEADER.size)
+        at += max(length + 3 & ~3, HEADER.size)
     return found

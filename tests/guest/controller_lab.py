@@ -16,15 +16,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from controller.policies import parse_policy
 from controller.policies.base import Situation
 from controller.selector.flow_hash import TCP, UDP, Flow
-from testbed.fabric import Fabric
 from topologies.graph import leaf_of, switch_cables
 from topologies.model import Interface, Topology
 from topologies.registry import parse_topology
+
+if TYPE_CHECKING:  # `mn` imports this file with the system's Python, which has none of our dependencies
+    from testbed.fabric import Fabric
 
 OUT = Path("/out")
 CONTROL = "/run/fabric-controller.sock"
@@ -129,7 +131,7 @@ def settled(controller: Controller) -> dict[str, int]:
     return now
 
 
-def dumped(fabric: Fabric) -> dict[str, list[str]]:
+def dumped(fabric: "Fabric") -> dict[str, list[str]]:
     """Every switch's rules as Open vSwitch tells them in OpenFlow 1.3, without what changes by itself."""
     found = {}
     for switch in fabric.topology.switches:
@@ -154,8 +156,9 @@ def colliding(topology: Topology, source: Interface, target: Interface) -> tuple
 
 
 def fabric_facts(framework: str, spec: str) -> dict[str, Any]:
+    from testbed.fabric import Fabric
+
     topology = parse_topology(spec)
-    nics = list(topology.host_interfaces())
     with Fabric(topology=topology) as fabric:
 
         def enter(nic: Interface) -> Any:
@@ -165,57 +168,59 @@ def fabric_facts(framework: str, spec: str) -> dict[str, Any]:
         facts: dict[str, Any] = {"absent": controller.ready(0.5)}
         fabric.connect(ENDPOINT)
         facts["ready"] = controller.ready()
-        facts["expected_switches"] = len(topology.switches)
-        facts["failed_pairs"] = connect_all(nics, enter)
-        facts["counted"] = settled(controller)
-        flows = controller.ask(do="flows")
-        facts["predicted"], facts["flows"] = predicted(flows["flows"]), len(flows["flows"])
-        facts["unrecorded"] = flows["unrecorded_packets"]
-        facts["uplinks_used"] = len({flow["path"][1] for flow in flows["flows"] if flow["src"] == str(nics[0].ip)})
-
-        before = settled(controller)
-        assert nics[0].ip is not None
-        send(enter, Flow(src=nics[0].ip, dst=IPv4Address(NOWHERE), proto=UDP, sport=1234, dport=1), nics[0])
-        facts["spread_of_a_stray"] = difference(before, settled(controller))
-
-        leaf = leaf_of(topology, nics[0].name).name
-        uplinks = {own.name for own, _ in switch_cables(topology, leaf)}
-        for name, pair in zip(("together", "apart"), colliding(topology, nics[0], nics[-1]), strict=True):
-            before = settled(controller)
-            for flow in pair:
-                send(enter, flow, nics[0], count=10)
-            facts[name] = {
-                port: packets for port, packets in difference(before, settled(controller)).items() if port in uplinks
-            }
-
-        facts["rules"] = dumped(fabric)
-        facts["selectors"] = selectors(fabric)
+        facts |= traffic_facts(controller, topology, enter)
+        facts["rules"], facts["selectors"] = dumped(fabric), selectors(fabric)
         controller.end(signal.SIGKILL)
         facts["rules_without_controller"] = dumped(fabric)
-        facts["failed_without_controller"] = connect_all(nics, enter)
+        facts["failed_without_controller"] = connect_all(list(topology.host_interfaces()), enter)
         controller = Controller(framework=framework, topology=spec)
         facts["ready_again"] = controller.ready()
         facts["rules_after_restart"], facts["selectors_after_restart"] = dumped(fabric), selectors(fabric)
-
-        restart_switches(fabric)
-        wait_for("the switches to be lost and back", lambda: controller.ready()["ok"] and all_up(fabric))
-        facts["rules_after_switch_restart"] = dumped(fabric)
-        facts["failed_after_switch_restart"] = connect_all(nics, enter)
-
-        facts["selectors_after_switch_restart"] = selectors(fabric)
-
-        lost = facts["selectors"][0]
-        subprocess.run(["tc", "qdisc", "del", "dev", lost, "clsact"], check=True)
-        wait_for("the selector to come back", lambda: lost in selectors(fabric))
+        facts |= switch_facts(controller, fabric, enter)
         facts["exit_code"], facts["selectors_after_end"] = controller.end(signal.SIGTERM), selectors(fabric)
     return facts
 
 
-def all_up(fabric: Fabric) -> bool:
+def traffic_facts(controller: Controller, topology: Topology, enter: Enter) -> dict[str, Any]:
+    """Everybody to everybody, a stray, and two pairs of flows whose paths were predicted."""
+    nics = list(topology.host_interfaces())
+    first, last = nics[0], nics[-1]
+    facts: dict[str, Any] = {"failed_pairs": connect_all(nics, enter), "counted": settled(controller)}
+    flows = controller.ask(do="flows")
+    facts["predicted"], facts["flows"] = predicted(flows["flows"]), len(flows["flows"])
+    facts["unrecorded"] = flows["unrecorded_packets"]
+
+    assert first.ip is not None
+    send(enter, Flow(src=first.ip, dst=IPv4Address(NOWHERE), proto=UDP, sport=1234, dport=1), first)
+    facts["spread_of_a_stray"] = difference(facts["counted"], settled(controller))
+
+    uplinks = {own.name for own, _ in switch_cables(topology, leaf_of(topology, first.name).name)}
+    for name, pair in zip(("together", "apart"), colliding(topology, first, last), strict=True):
+        before = settled(controller)
+        for flow in pair:
+            send(enter, flow, first, count=10)
+        sent = difference(before, settled(controller))
+        facts[name] = {port: packets for port, packets in sent.items() if port in uplinks}
+    return facts
+
+
+def switch_facts(controller: Controller, fabric: "Fabric", enter: Enter) -> dict[str, Any]:
+    """The switch daemon starts anew, and somebody takes a selector away."""
+    restart_switches(fabric)
+    wait_for("the switches to be lost and back", lambda: controller.ready()["ok"] and all_up(fabric))
+    facts: dict[str, Any] = {"rules_after_switch_restart": dumped(fabric)}
+    facts["failed_after_switch_restart"] = connect_all(list(fabric.topology.host_interfaces()), enter)
+    facts["selectors_after_switch_restart"] = before = selectors(fabric)
+    subprocess.run(["tc", "qdisc", "del", "dev", before[0], "clsact"], check=True)
+    wait_for("the selector to come back", lambda: before[0] in selectors(fabric))
+    return facts
+
+
+def all_up(fabric: "Fabric") -> bool:
     return all(fabric.switches.connected().values()) and all(dumped(fabric).values())
 
 
-def restart_switches(fabric: Fabric) -> None:
+def restart_switches(fabric: "Fabric") -> None:
     """Makes the switch daemon lose everything but its database, as a crash and its restart do."""
     directory = fabric.switches.directory
     environment = {**os.environ, **fabric.switches.environment}
@@ -239,7 +244,7 @@ def difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str,
     return {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
 
 
-def selectors(fabric: Fabric) -> list[str]:
+def selectors(fabric: "Fabric") -> list[str]:
     """The switch ports that have a path selector."""
     found = []
     for nic in fabric.topology.host_interfaces():
@@ -252,6 +257,8 @@ def selectors(fabric: Fabric) -> list[str]:
 
 def scale_facts(framework: str, spec: str) -> dict[str, Any]:
     """Boots without time travel, so that CPU time is real."""
+    from testbed.fabric import Fabric
+
     topology = parse_topology(spec)
     nics = list(topology.host_interfaces())
     with Fabric(topology=topology) as fabric:
