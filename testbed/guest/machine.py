@@ -23,6 +23,7 @@ from typing import BinaryIO
 from testbed.cache import cache_dir
 from testbed.guest import cpu, kernel, process, terminal
 from testbed.guest.virtual_clock import VirtualClock
+from testbed.guest.watch import Watch, with_lines
 from topologies.errors import RunFailed, UserError
 from topologies.units import parse_size
 
@@ -115,53 +116,25 @@ def _follow(
 ) -> list[str]:
     """Pass the console on until it closes; returns its last lines.  Raises RunFailed on a panic or a stuck guest."""
     last: deque[str] = deque(maxlen=_LAST_LINES)
-    watch = _Watch(clock=clock, stall_s=request.stall_s, wall_limit_s=request.wall_limit_s, now_s=time.monotonic())
+    watch = Watch(
+        pid=running.pid,
+        clock=clock,
+        memory_bytes=_memory_bytes(request),
+        stall_s=request.stall_s,
+        wall_limit_s=request.wall_limit_s,
+        now_s=time.monotonic(),
+    )
     fatal = False
     for line in process.lines(running, tick_s=_TICK_S, on_tick=lambda: watch.look(time.monotonic(), last)):
-        watch.saw_line(time.monotonic())
-        watch.look(time.monotonic(), last)
+        watch.saw_line(time.monotonic(), last)
         if line == _GOODBYE:
             continue
         last.append(line)
         tell(line)
         fatal = fatal or any(mark in line for mark in _FATAL)
     if fatal:
-        raise RunFailed(_with_lines("the guest's kernel reported a fault", last))
+        raise RunFailed(with_lines("the guest's kernel reported a fault", last))
     return list(last)
-
-
-class _Watch:
-    """Decides that a guest is stuck: clock still and console silent for too long, or simply too slow."""
-
-    def __init__(self, *, clock: VirtualClock, stall_s: float, wall_limit_s: float | None, now_s: float) -> None:
-        self._clock, self._stall_s, self._wall_limit_s = clock, stall_s, wall_limit_s
-        self._started_s = self._moved_s = now_s
-        self._virtual_ns: int | None = None
-
-    def saw_line(self, now_s: float) -> None:
-        self._moved_s = now_s
-
-    def look(self, now_s: float, last: Sequence[str]) -> None:
-        virtual_ns = self._clock.read_ns()
-        if virtual_ns != self._virtual_ns:
-            self._virtual_ns, self._moved_s = virtual_ns, now_s
-        if self._wall_limit_s is not None and now_s - self._started_s > self._wall_limit_s:
-            raise RunFailed(_with_lines(f"the guest took longer than {self._wall_limit_s:g} s of wall time", last))
-        if now_s - self._moved_s > self._stall_s:
-            at = "" if virtual_ns is None else f" at {virtual_ns / 1e9:.6f} s of virtual time"
-            raise RunFailed(
-                _with_lines(
-                    f"the guest is stuck{at}: silent for {self._stall_s:g} s, its clock still (a busy loop?)", last
-                )
-            )
-
-
-def _with_lines(what: str, last: Sequence[str]) -> str:
-    return (
-        "\n".join([f"{what}; its last lines:", *(f"    {line}" for line in last)])
-        if last
-        else f"{what}; it said nothing"
-    )
 
 
 def _exit_code(file: Path, status: int, last: Sequence[str]) -> int:
@@ -169,7 +142,7 @@ def _exit_code(file: Path, status: int, last: Sequence[str]) -> int:
         return int(file.read_text())
     except (FileNotFoundError, ValueError):
         how = f"was killed by signal {-status}" if status < 0 else f"halted with status {status}"
-        raise RunFailed(_with_lines(f"the guest {how} before its command had ended", last)) from None
+        raise RunFailed(with_lines(f"the guest {how} before its command had ended", last)) from None
 
 
 def _kernel_arguments(request: Boot) -> list[str]:

@@ -1,9 +1,11 @@
 """`python3 -m testbed.setup ARGUMENTS`: prepare what ARGUMENTS need, then become the program that handles them."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 from testbed.cache import cache_dir
 from testbed.setup import guest_kernel
@@ -47,7 +49,12 @@ def main(arguments: Sequence[str]) -> None:
     os.execve(command[0], command, {**variables, "PYTHONPATH": str(CHECKOUT)})
 
 
+def _leave(number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _leave)  # so that what we started ends with us
     try:
         main(sys.argv[1:])
     except TestbedError as error:

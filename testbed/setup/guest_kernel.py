@@ -40,6 +40,7 @@ def ensure(cache: Path, progress: Progress) -> None:
 
 
 def _build(directory: Path, cache: Path, progress: Progress) -> None:
+    key = kernel.key()  # now: an edit of ours during the build does not make this the edited kernel
     progress.say("building the guest kernel (once; it takes about four minutes on two cores)")
     apt = PrivateApt(directory / "apt", _sources(), progress)
     tree = directory / "linux"
@@ -54,12 +55,12 @@ def _build(directory: Path, cache: Path, progress: Progress) -> None:
         "stripping it", ["strip", "-s", f"-K{_KEPT_SYMBOL}", "-o", str(whole / "linux"), str(tree / "linux")]
     )
     shutil.copy(tree / ".config", whole / "config")
-    (whole / "manifest.json").write_text(json.dumps(_manifest(source), indent=2) + "\n", encoding="utf-8")
-    whole.rename(cache / f"kernel-{source.version}-{kernel.key()}")
+    (whole / "manifest.json").write_text(json.dumps(_manifest(source, key), indent=2) + "\n", encoding="utf-8")
+    whole.rename(cache / f"kernel-{source.version}-{key}")
 
 
-def _manifest(source: LinuxSource) -> dict[str, str]:
-    return {"package": source.package, "version": source.package_version, "key": kernel.key()}
+def _manifest(source: LinuxSource, key: str) -> dict[str, str]:
+    return {"package": source.package, "version": source.package_version, "key": key}
 
 
 def _environment() -> dict[str, str]:
