@@ -84,7 +84,7 @@ class Framework:
 
 @contextmanager
 def _own_distutils() -> Iterator[None]:
-    """Ryu compares versions with distutils; setuptools' stand-in for it would import all of setuptools (Python 3.11)."""
+    """Ryu compares versions with distutils; setuptools' stand-in imports all of setuptools."""
     stand_in = sys.modules.get("_distutils_hack") if sys.version_info < (3, 12) else None
     if stand_in is not None:
         stand_in.remove_shim()

@@ -39,7 +39,8 @@ def removed(messages: bytes) -> set[int]:
     found, at = set(), 0
     while at + HEADER.size <= len(messages):
         length, kind, *_ = HEADER.unpack_from(messages, at)
-        if kind in (RTM_DELQDISC, RTM_DELTFILTER):
+        complete = at + HEADER.size + TCMSG.size <= len(messages)
+        if kind in (RTM_DELQDISC, RTM_DELTFILTER) and complete:
             _, index, _, parent, _ = TCMSG.unpack_from(messages, at + HEADER.size)
             if parent in (CLSACT_PARENT, INGRESS_PARENT):
                 found.add(index)
