@@ -36,7 +36,7 @@ def _request(
     clock: str = "virtual",
     mn_cli: bool = False,
 ) -> Request:
-    own, host = split_settings(settings)
+    own, host, port = split_settings(settings)
     if clock not in ("virtual", "real"):
         raise UserError(f"--clock {clock}: no such clock; known: real, virtual")
     script = Path(__file__).parent / f"{name}.py"
@@ -48,6 +48,7 @@ def _request(
         seed=seed,
         settings=own,
         host=host,
+        port=port,
         clock="real" if clock == "real" else "virtual",
         mn_cli=mn_cli,
     )
@@ -67,6 +68,8 @@ def demo(seed: SeedOption = 1, out: NEEDS_OUT = None) -> None:
 def list_() -> None:
     """Experiments, topologies and policies, one line each."""
     from controller.policies import POLICIES
+    from controller.port_policies.composition import PRESETS
+    from controller.port_policies.settings import PortPolicy
     from experiments.catalogue import load, scripts
     from topologies.registry import TOPOLOGIES
 
@@ -79,7 +82,11 @@ def list_() -> None:
             console.say(f"  {generator.name:20} {generator.summary}")
             keys = ", ".join(f"{p.name}={p.default}" for p in generator.parameters)
             console.say(f"  {'':20} {keys}")
-        console.say("\nPolicies  (--policy NAME[:key=value,...])")
+        console.say("\nPolicies  (--policy NAME[:key=value,...]): how ports behave; lb=... says how paths are chosen")
+        for preset in PRESETS.values():
+            console.say(f"  {preset.name:20} {preset.summary}")
+        console.say(f"  {'':20} {', '.join(f'{key}={value}' for key, value in PortPolicy().written().items())}")
+        console.say("\nLoad balancers  (--policy PRESET:lb=NAME,..., or alone: its ports are lossy)")
         for policy in POLICIES.values():
             console.say(f"  {policy.name:20} {policy.summary}")
 

@@ -20,7 +20,8 @@ import typer
 
 from experiments import run_folder
 from experiments.console import Console, fail
-from experiments.request import HOST_PREFIX, Clock, Request, split_settings
+from experiments.port_plan import PortSettings
+from experiments.request import HOST_PREFIX, PORT_PREFIX, Clock, Request, read_policy_file, split_settings
 from experiments.settings import Settings, describe_settings, parse_settings
 from testbed.host_settings import HostSettings
 from topologies.errors import TestbedError, UserError
@@ -48,7 +49,12 @@ class Experiment:
 
 
 TopologyOption = Annotated[str, typer.Option(help="Fabric: NAME or FILE.yaml, then :key=value,... (see ./run list).")]
-PolicyOption = Annotated[str, typer.Option(help="How the controller chooses paths: NAME[:key=value,...].")]
+PolicyOption = Annotated[
+    str, typer.Option(help="Ports and paths: PRESET or load balancer[:key=value,...] (see ./run list).")
+]
+PolicyFileOption = Annotated[
+    Path | None, typer.Option(help="Changes of ports while the run is under way: `at 5ms: ecn.kmin=100kB`, or YAML.")
+]
 ClockOption = Annotated[
     str, typer.Option(help="virtual: exact, in the guest, without root.  real: this machine's kernel, as root.")
 ]
@@ -71,6 +77,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
     def command(
         topology: TopologyOption = experiment.topology,
         policy: PolicyOption = experiment.policy,
+        policy_file: PolicyFileOption = None,
         clock: ClockOption = "virtual",
         seed: SeedOption = 1,
         settings: SetOption = [],  # noqa: B006 - typer copies it
@@ -82,7 +89,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
         if inside is not None:
             _run_inside(experiment, inside)
             return
-        own, host = split_settings(settings)
+        own, host, port = split_settings(settings)
         request = Request(
             experiment=experiment.name,
             script=str(script),
@@ -92,6 +99,8 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
             seed=seed,
             settings=own,
             host={**experiment.host, **host},
+            port=port,
+            policy_changes=read_policy_file(policy_file),
             pcap=pcap,
             mn_cli=mn_cli,
         )
@@ -149,6 +158,7 @@ def _epilog(experiment: Experiment) -> str:
     rows = [
         *describe_settings(experiment.settings),
         *describe_settings(HostSettings, prefix=HOST_PREFIX, instead=experiment.host),
+        *describe_settings(PortSettings, prefix=PORT_PREFIX),
     ]
     lines = [f"  {key}={default}\n      {meaning}" for key, default, meaning in rows]
     return "\b\nKeys of --set, with their defaults:\n" + "\n".join(lines)

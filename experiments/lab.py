@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,20 @@ from experiments.console import MARK
 from experiments.control import ControllerProcess
 from experiments.experiment import Experiment
 from experiments.pcap import capture_points
-from experiments.request import HOST_PREFIX, Request
+from experiments.policy_timer import PolicyTimer
+from experiments.port_plan import PortPlan, PortSettings
+from experiments.request import HOST_PREFIX, PORT_PREFIX, Request
 from experiments.results import Claim, FlowPath, LinkUse, Results, Row, write_results
 from experiments.run_folder import RunFolder, read_json, write_json
 from experiments.settings import parse_settings
+from experiments.socket_audit import Asked, SocketAudit
 from testbed import clean
 from testbed.capture import Capture
 from testbed.counters import Counters
 from testbed.fabric import Fabric
 from testbed.host_settings import HostSettings
+from testbed.node import FabricHost
+from testbed.port.interface import PortCounters
 from testbed.probe import probe
 from testbed.workers.job import Job
 from testbed.workers.occupant import Program
@@ -56,6 +61,8 @@ class Lab:
     request: Request
     topology: Topology
     fabric: Fabric
+    plan: PortPlan
+    sockets: SocketAudit
     controller: ControllerProcess
     folder: RunFolder
     say: Say
@@ -79,23 +86,47 @@ class Lab:
         hosts: Sequence[str] | None = None,
         connections: int = 1,
         process_group: bool = True,
+        cc: str | None = None,
     ) -> list[object]:
         """Runs `program(rank, *arguments)` on every host (or on `hosts`, in rank order); results in rank order.
+
+        `cc` is this job's congestion control, where it differs from the run's.  At each line-up that is new, every
+        socket of the job's hosts is asked what it runs.
 
         Raises RunFailed naming the rank that died or got stuck, UnknownName for a host that does not exist.
         """
         names = [host.name for host in self.topology.hosts] if hosts is None else list(hosts)
         self._jobs += 1
         self._largest_job = max(self._largest_job, len(names))
-        return Job(
-            seats=[self.seat(name) for name in names],
-            program=program,
-            arguments=arguments,
-            log_directory=self.folder.path / "ranks" / f"job-{self._jobs:02d}",
-            seed=self.seed,
-            connections=connections,
-            process_group=process_group,
-        ).run()
+        nodes = [self.fabric.net.get(name) for name in names]
+        with ExitStack() as stack:
+            if cc is not None:
+                for node in nodes:
+                    stack.enter_context(node.congestion_control(cc, instead_of=self.fabric.hosts.cc))
+            return Job(
+                seats=[self.seat(name) for name in names],
+                program=program,
+                arguments=arguments,
+                log_directory=self.folder.path / "ranks" / f"job-{self._jobs:02d}",
+                seed=self.seed,
+                connections=connections,
+                process_group=process_group,
+                observe=self._observer(nodes, cc or self.fabric.hosts.cc),
+            ).run()
+
+    def _observer(self, nodes: Sequence[FabricHost], cc: str) -> Callable[[str], None]:
+        """Looks at the job's sockets at each line-up whose label is new."""
+        # Linux's dctcp negotiates ECN whatever the sysctl says
+        asked = Asked(cc=cc, ecn=cc == "dctcp" or self.fabric.hosts.ecn == "on")
+        labels: set[str] = set()
+        job = self._jobs
+
+        def observe(label: str) -> None:
+            if label not in labels:
+                labels.add(label)
+                self.sockets.look(nodes, job=job, asked=asked)
+
+        return observe
 
     def seat(self, host: str) -> Seat:
         """Where a rank on `host` sits.  Raises UnknownName."""
@@ -168,14 +199,19 @@ def run_inside(
 
 def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: RunFolder, say: Say) -> None:
     topology = from_json(read_json(folder.topology))
-    host = parse_settings(HostSettings, request.host, prefix=HOST_PREFIX)
+    kind = parse_settings(PortSettings, request.port, prefix=PORT_PREFIX).kind
+    plan = PortPlan.of(policy=request.policy, topology=topology, seed=request.seed, kind=kind)
+    wanted = plan.host_settings(request.host)
+    host = parse_settings(HostSettings, wanted, prefix=HOST_PREFIX)
+    for warning in plan.warnings(wanted):
+        say(f"warning: {warning}")
     with ExitStack() as stack:
-        fabric = stack.enter_context(Fabric(topology=topology, hosts=host))
+        fabric = stack.enter_context(Fabric(topology=topology, hosts=host, port=plan.port()))
         say(f"fabric: {len(topology.switches)} switches, {len(topology.hosts)} hosts, {len(topology.links)} links")
         controller = stack.enter_context(
             ControllerProcess(
                 topology=folder.topology,
-                policy=request.policy,
+                policy=plan.composition.balancer_spec,
                 seed=request.seed,
                 log=folder.controller_log,
                 socket_path=clean.STATE / fabric.tag / "controller.sock",
@@ -184,17 +220,28 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
         fabric.connect(controller.endpoint)
         ready = controller.wait_ready()
         say(f"controller: {ready['rules']} rules on {ready['switches']} switches, all acknowledged")
-        lab = Lab(request=request, topology=topology, fabric=fabric, controller=controller, folder=folder, say=say)
+        lab = Lab(
+            request=request,
+            topology=topology,
+            fabric=fabric,
+            plan=plan,
+            sockets=stack.enter_context(SocketAudit()),
+            controller=controller,
+            folder=folder,
+            say=say,
+        )
         _prove_connectivity(lab)
         _write_manifest(lab, experiment, settings)
         before = lab.sample()
         points = fabric.taps(capture_points(request.pcap, topology))
         with Capture(interfaces=points, directory=folder.pcap) as capture:
-            experiment.run(lab, settings)
-            if request.mn_cli:
-                _open_cli(lab)
+            with PolicyTimer(fabric, plan, plan.steps(request.policy_changes)) as timer:
+                experiment.run(lab, settings)
+                if request.mn_cli:
+                    _open_cli(lab)
             _settle(lab)
-        _write_results(lab, before, capture.faults())
+        lab.sections.setdefault("events", []).extend(timer.events)
+        _write_results(lab, before, [*capture.faults(), *timer.missed()])
 
 
 def _prove_connectivity(lab: Lab) -> None:
@@ -227,13 +274,15 @@ def _settle(lab: Lab) -> None:
         before = now
 
 
-def _write_results(lab: Lab, before: Mapping[str, Counters], capture_faults: Sequence[str]) -> None:
+def _write_results(lab: Lab, before: Mapping[str, Counters], other_faults: Sequence[str]) -> None:
     links = _link_use(lab, before, lab.sample())
     faults = (
         *verdict(topology=lab.topology, rows=lab.rows, links=links, sections=lab.sections),
         *lab.fabric.imbalances(),
-        *capture_faults,
+        *lab.sockets.faults(),
+        *other_faults,
     )
+    lab.add("sockets", lab.sockets.section())
     write_results(
         lab.folder.results,
         Results(
@@ -264,10 +313,25 @@ def _link_use(lab: Lab, before: Mapping[str, Counters], after: Mapping[str, Coun
             rx_packets=after[receiver.name].rx_packets - before[receiver.name].rx_packets,
             drops=after[sender.name].port.dropped_packets - before[sender.name].port.dropped_packets,
             busy_ns=lab.busy_ns,
-        )
+        ).model_copy(update=_port_use(before[sender.name].port, after[sender.name].port))
         for link in lab.topology.links
         for sender, receiver in link.ends()
     ]
+
+
+def _port_use(before: PortCounters, after: PortCounters) -> dict[str, Any]:
+    """What the port in front of the link did, as fields of LinkUse."""
+    use: dict[str, Any] = {
+        "marks": after.marked_packets - before.marked_packets,
+        "pauses_sent": after.pauses_sent - before.pauses_sent,
+        "pauses_received": after.pauses_received - before.pauses_received,
+        "paused_us": (after.paused_ns - before.paused_ns) / 1e3,
+        "queue_max_bytes": after.queue_max_bytes,
+    }
+    if after.drops is not None and before.drops is not None:
+        now, then = asdict(after.drops), asdict(before.drops)
+        use["drops_by_cause"] = {cause: now[cause] - then[cause] for cause in now}
+    return use
 
 
 def _paths(lab: Lab) -> list[FlowPath]:
@@ -285,6 +349,7 @@ def _write_manifest(lab: Lab, experiment: Experiment, settings: BaseModel) -> No
             "question": experiment.question,
             "settings": settings.model_dump(mode="json"),
             "in_force": lab.fabric.in_force(),
+            "policy": {**lab.plan.describe(), "warnings": lab.plan.warnings(lab.fabric.hosts.model_dump())},
             "controller": lab.controller.ask({"do": "describe"}),
             "kernel": platform.release(),
             "versions": {name: version(name) for name in ("torch", "ryu", "os-ken", "mininet", "pyroute2", "scapy")},

@@ -27,6 +27,10 @@ class Request:
     """`--set` for the experiment itself."""
     host: Mapping[str, str] = field(default_factory=dict)
     """`--set host.KEY=VALUE`: the hosts' stacks and NICs."""
+    port: Mapping[str, str] = field(default_factory=dict)
+    """`--set port.KEY=VALUE`: what ports are made of."""
+    policy_changes: str = ""
+    """What the policy file says, word for word."""
     pcap: str = "none"
     mn_cli: bool = False
 
@@ -45,18 +49,29 @@ class Request:
 
 
 HOST_PREFIX = "host."
+PORT_PREFIX = "port."
 
 
-def split_settings(pairs: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """`["sizes=1M", "host.cc=dctcp"]` -> ({"sizes": "1M"}, {"cc": "dctcp"}).  Raises UserError."""
-    own: dict[str, str] = {}
-    host: dict[str, str] = {}
+def split_settings(pairs: Iterable[str]) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """`["sizes=1M", "host.cc=dctcp"]` -> ({"sizes": "1M"}, {"cc": "dctcp"}, {}): own, host, port.  Raises UserError."""
+    groups: dict[str, dict[str, str]] = {"": {}, HOST_PREFIX: {}, PORT_PREFIX: {}}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise UserError(f"--set {pair}: write key=value")
-        target, name = (host, key.removeprefix(HOST_PREFIX)) if key.startswith(HOST_PREFIX) else (own, key)
+        prefix = next((each for each in (HOST_PREFIX, PORT_PREFIX) if key.startswith(each)), "")
+        target, name = groups[prefix], key.removeprefix(prefix)
         if name in target:
             raise UserError(f"--set {key} is given twice")
         target[name] = value
-    return own, host
+    return groups[""], groups[HOST_PREFIX], groups[PORT_PREFIX]
+
+
+def read_policy_file(path: Path | None) -> str:
+    """What it says, to be carried into the guest; nothing without a path.  Raises UserError."""
+    if path is None:
+        return ""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--policy-file {path}: {error}") from None

@@ -6,14 +6,15 @@ request -> check -> run folder -> guest: script --inside request.json -> results
 import sys
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 from pydantic import BaseModel
 
-from controller.policies import parse_policy
 from experiments.console import Console
 from experiments.experiment import Experiment
 from experiments.pcap import capture_points
-from experiments.request import HOST_PREFIX, Request
+from experiments.port_plan import PortPlan, PortSettings
+from experiments.request import HOST_PREFIX, PORT_PREFIX, Request
 from experiments.run_folder import RunFolder, read_json, write_json
 from experiments.settings import parse_all
 from testbed.host_settings import HostSettings
@@ -39,9 +40,17 @@ class Checked:
 def check(experiment: Experiment, request: Request) -> Checked:
     """Parses all that the user wrote before anything is made.  Raises UserError."""
     topology = parse_topology(request.topology)
-    parse_policy(request.policy)
     capture_points(request.pcap, topology)
-    settings, host = parse_all((experiment.settings, request.settings, ""), (HostSettings, request.host, HOST_PREFIX))
+    settings, host, port = parse_all(
+        (experiment.settings, request.settings, ""),
+        (HostSettings, request.host, HOST_PREFIX),
+        (PortSettings, request.port, PORT_PREFIX),
+    )
+    plan = PortPlan.of(
+        policy=request.policy, topology=topology, seed=request.seed, kind=cast("PortSettings", port).kind
+    )
+    plan.steps(request.policy_changes)
+    plan.host_settings(request.host)
     if request.clock == "real":
         _check_machine()
     return Checked(topology=topology, settings=settings, host=host)

@@ -23,15 +23,17 @@ from testbed.capture import Tap
 from testbed.counters import Counters, Direction, imbalances, join, read_interfaces
 from testbed.host_settings import HostSettings
 from testbed.namespace import Namespace, is_guest, own_network
-from testbed.netlink import NetlinkSocket
+from testbed.netlink import NetlinkSocket, Request
 from testbed.network import FabricNet
 from testbed.node import FabricHost, FabricSwitch
 from testbed.ovs import OpenVSwitch
 from testbed.plan import GSO_MAX_SEGS, Plan, source_table
+from testbed.port.config import PortConfig
+from testbed.port.fabric_port import FabricPort
 from testbed.port.interface import Port
-from testbed.port.registry import port_named
+from testbed.port.registry import DEFAULT, port_named
 from testbed.traffic_control import TrafficControl, read_traffic_control
-from topologies.errors import RunFailed, UnknownName
+from topologies.errors import RunFailed, UnknownName, UserError
 from topologies.model import Topology
 from topologies.units import format_delay, format_rate
 
@@ -63,7 +65,7 @@ class Fabric:
         """
         self.topology = topology
         self.hosts = hosts or HostSettings()
-        self.port = port or port_named("stock")
+        self.port = port or port_named(DEFAULT)
         self.tag = tag or f"run-{os.getpid()}"
         self.fail_mode = fail_mode
         self.plan = Plan(topology=topology, settings=self.hosts, tag=f"fabric-testbed/{self.tag}")
@@ -108,7 +110,7 @@ class Fabric:
         """Interface name -> what it counted since the fabric was made: three dumps per namespace."""
         found: dict[str, Counters] = {}
         for host, route in self._routes.items():
-            interfaces, control = read_interfaces(route), read_traffic_control(route)
+            interfaces, control = read_interfaces(route), self._traffic_control(route)
             for name, place in self.plan.placed.items():
                 if place.host == host:
                     ports = self.port.counters(self.plan.egresses[name], control)
@@ -142,7 +144,46 @@ class Fabric:
             for link in self.topology.links
             for sender, receiver in link.ends()
         ]
-        return imbalances(directions, self.counters())
+        return [*imbalances(directions, self.counters()), *self._port_faults()]
+
+    def change_ports(self, configs: Mapping[str, PortConfig], routes: Mapping[str | None, NetlinkSocket]) -> None:
+        """Puts other settings in force at these interfaces while traffic runs.  Raises KernelRefused.
+
+        `routes` are the caller's own sockets by namespace (`port_sockets`): it may live in a thread of its own.
+        """
+        port = self.port
+        if not isinstance(port, FabricPort):
+            raise UserError(f"ports of kind {port.name} cannot be changed while they run; only {FabricPort.name} can")
+        batches: dict[str | None, list[Request]] = {}
+        for name, config in configs.items():
+            batches.setdefault(self.plan.placed[name].host, []).append(port.change(self.plan.egresses[name], config))
+        for host, requests in batches.items():
+            routes[host].execute(requests)
+
+    @contextmanager
+    def port_sockets(self, names: Iterable[str]) -> Iterator[Mapping[str | None, NetlinkSocket]]:
+        """A netlink socket in every namespace that one of these interfaces is in."""
+        with ExitStack() as stack:
+            found: dict[str | None, NetlinkSocket] = {}
+            for host in {self.plan.placed[name].host for name in names}:
+                if host is None:
+                    found[host] = stack.enter_context(NetlinkSocket())
+                else:
+                    with self.net.get(host).entered():
+                        found[host] = stack.enter_context(NetlinkSocket())
+            yield found
+
+    def _port_faults(self) -> list[str]:
+        found: list[str] = []
+        for host, route in self._routes.items():
+            control = self._traffic_control(route)
+            for name, place in self.plan.placed.items():
+                if place.host == host:
+                    found += self.port.faults(self.plan.egresses[name], control)
+        return found
+
+    def _traffic_control(self, route: NetlinkSocket) -> TrafficControl:
+        return read_traffic_control(route, policers=self.port.polices)
 
     def _prepare(self) -> None:
         directory = clean.claim(self.tag)
@@ -153,9 +194,10 @@ class Fabric:
             host_stack.allow_every_congestion_control()
         self._stack.enter_context(own_network(self.tag))
         host_stack.silence()
-        host_stack.check_congestion_control(self.hosts.cc)
+        host_stack.use_congestion_control(self.hosts.cc)
         self._routes[None] = self._socket()
         self._routes[None].execute([rtnl.set_up(index=LOOPBACK_INDEX, name="lo")])
+        self.port.check_kernel(self._routes[None])
         self.switches = self._stack.enter_context(OpenVSwitch(directory / "ovs"))
         for name, value in self.switches.environment.items():
             self._stack.enter_context(_environment(name, value))
@@ -234,7 +276,7 @@ class Fabric:
         for host, route in self._routes.items():
             names = [name for name, place in self.plan.placed.items() if place.host == host]
             self._verify_links(host, route, names)
-            self._verify_ports(names, read_traffic_control(route))
+            self._verify_ports(names, self._traffic_control(route))
         for node in self.net.hosts:
             with node.entered():
                 host_settings[node.name] = self._verify_host(node)
@@ -269,13 +311,13 @@ class Fabric:
             host_stack.compare(f"interface {name}", wanted, found.get(place.index, {}))
 
     def _verify_ports(self, names: list[str], control: TrafficControl) -> None:
-        links = self._in_force.setdefault("links", {})
-        assert isinstance(links, dict)
+        ports = self._in_force.setdefault("ports", {})
+        assert isinstance(ports, dict)
         for name in names:
             egress = self.plan.egresses[name]
             found = self.port.in_force(egress, control)
             host_stack.compare(f"link {egress.link}, port {name}", self.port.wanted(egress), found)
-            links[name] = dict(found)
+            ports[name] = dict(found)
 
     def _verify_host(self, node: FabricHost) -> dict[str, object]:
         nics = self.topology.interfaces_of[node.name]

@@ -46,8 +46,8 @@ def allow_every_congestion_control() -> None:
     write_sysctl(_ALLOWED, read_sysctl(_AVAILABLE) or "")
 
 
-def check_congestion_control(name: str) -> None:
-    """Raises UnknownName or MissingFeature before anything is built."""
+def use_congestion_control(name: str) -> None:
+    """New sockets of this namespace run `name`.  Raises UnknownName or MissingFeature."""
     _set_congestion_control(name)
 
 

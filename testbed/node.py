@@ -15,6 +15,7 @@ from typing import Any
 
 from mininet.node import Node, OVSSwitch
 
+from testbed import host_stack
 from testbed.namespace import Namespace
 from testbed.netlink import NetlinkSocket, Request
 from topologies.errors import InternalError, RunFailed
@@ -153,6 +154,17 @@ class FabricHost(LazyNode):
     def config(self, **_params: Any) -> dict[str, object]:
         """The fabric has configured the host; Mininet has nothing to do."""
         return {}
+
+    @contextmanager
+    def congestion_control(self, name: str, *, instead_of: str) -> Iterator[None]:
+        """New sockets of this host run `name` until the context ends.  Raises UnknownName or MissingFeature."""
+        with self.entered():
+            host_stack.use_congestion_control(name)
+        try:
+            yield
+        finally:
+            with self.entered():
+                host_stack.use_congestion_control(instead_of)
 
 
 class FabricSwitch(LazyNode, OVSSwitch):  # type: ignore[misc]

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from testbed.netlink import Request
+from testbed.netlink import NetlinkSocket, Request
+from testbed.port.stats import Drops
 from testbed.traffic_control import TrafficControl
 
 
@@ -49,6 +50,18 @@ class PortCounters:
     """In the queue or on the wire."""
     backlog_bytes: int
     marked_packets: int = 0
+    unmarkable_packets: int = 0
+    """Would have been marked but do not take part in ECN."""
+    drops: Drops | None = None
+    """By cause, where the port knows."""
+    pauses_sent: int = 0
+    """XOFF frames, refreshes included."""
+    resumes_sent: int = 0
+    pauses_received: int = 0
+    paused_ns: int = 0
+    watchdog_fired: int = 0
+    queue_max_bytes: int = 0
+    """The longest queue so far."""
 
 
 class Port(Protocol):
@@ -56,6 +69,11 @@ class Port(Protocol):
 
     name: str
     """As the registry and the manifest call it."""
+    polices: bool
+    """Whether police actions are part of it: they are another dump."""
+
+    def check_kernel(self, route: NetlinkSocket) -> None:
+        """Raises MissingFeature where the kernel lacks what this port is made of."""
 
     def check(self, egress: Egress) -> None:
         """Raises UserError when this port cannot do what the link asks."""
@@ -71,6 +89,9 @@ class Port(Protocol):
 
     def counters(self, egress: Egress, found: TrafficControl) -> PortCounters:
         """What it did."""
+
+    def faults(self, egress: Egress, found: TrafficControl) -> Sequence[str]:
+        """What does not add up at a port at rest, in words."""
 
     def describe(self) -> Mapping[str, int | str]:
         """What is the same for every port of this kind, for the manifest."""

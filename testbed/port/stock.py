@@ -19,7 +19,15 @@ import struct
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from testbed.netlink import NLM_F_CREATE, NLM_F_EXCL, Request, attribute, attributes, text_attribute
+from testbed.netlink import (
+    NLM_F_CREATE,
+    NLM_F_EXCL,
+    NetlinkSocket,
+    Request,
+    attribute,
+    attributes,
+    text_attribute,
+)
 from testbed.port.interface import Egress, PortCounters
 from testbed.traffic_control import (
     RTM_NEWQDISC,
@@ -30,7 +38,7 @@ from testbed.traffic_control import (
     TrafficControl,
     tcmsg,
 )
-from topologies.errors import UserError
+from topologies.errors import MissingFeature, UserError
 from topologies.units import format_rate, format_size
 
 TICK_NS = 64
@@ -42,6 +50,7 @@ _CLSACT, _EGRESS_HOOK = 0xFFFFFFF1, 0xFFFFFFF3
 _NETEM_RATE, _NETEM_RATE64, _NETEM_LATENCY64 = 6, 8, 10
 _POLICE_TBF, _POLICE_RATE, _POLICE_RATE64 = 1, 2, 8
 _TC_ACT_SHOT = 2
+_LOOPBACK, _RTM_DELQDISC = 1, 37
 _ETHERNET = 1
 _BURST_OFFSET, _OVERHEAD_OFFSET, _RATE_OFFSET = 12, 22, 28
 """In struct tc_police: burst, rate.overhead, rate.rate."""
@@ -51,10 +60,37 @@ class StockPort:
     """netem behind a policer."""
 
     name = "stock"
+    polices = True
 
     def __init__(self, *, overhead_bytes: int = 0) -> None:
         """`overhead_bytes` is added to every frame's time on the wire: 24 for preamble, FCS and gap of Ethernet."""
         self.overhead_bytes = overhead_bytes
+
+    def check_kernel(self, route: NetlinkSocket) -> None:
+        """Makes a port on the loopback interface and removes it.  Raises MissingFeature that lists all that is missing."""
+        trial = Egress(
+            interface="lo",
+            index=_LOOPBACK,
+            node="lo",
+            is_switch=False,
+            port=0,
+            link="trial",
+            peer="lo",
+            rate_bps=10**9,
+            delay_ns=1000,
+            buffer_bytes=10**6,
+            mtu=1500,
+        )
+        refusals = route.refusals(self.requests(trial))
+        for parent in (TC_H_ROOT, _CLSACT):
+            body = tcmsg(index=_LOOPBACK, handle=0, parent=parent)
+            route.refusals([Request(kind=_RTM_DELQDISC, body=body, what="remove the trial port of lo")])
+        if refusals:
+            raise MissingFeature(
+                f"this kernel cannot make the stock port: {'; '.join(map(str, refusals))}",
+                "boot a kernel with sch_netem, sch_ingress, cls_matchall and act_police (Debian's has them), "
+                "or use --clock virtual",
+            )
 
     def check(self, egress: Egress) -> None:
         """Raises UserError for a rate that is no whole number of bytes/s or a buffer that holds no frame."""
@@ -144,6 +180,10 @@ class StockPort:
             backlog_packets=sent.queued_packets if sent else 0,
             backlog_bytes=sent.backlog_bytes if sent else 0,
         )
+
+    def faults(self, egress: Egress, found: TrafficControl) -> Sequence[str]:
+        """netem and the policer keep no books beside what `counters` says."""
+        return ()
 
     def describe(self) -> Mapping[str, int | str]:
         """For the manifest."""

@@ -24,7 +24,7 @@ def test_a_request_comes_back_from_its_file_unchanged(tmp_path: Path) -> None:
 
 
 def test_host_keys_are_told_from_the_experiments_own() -> None:
-    assert split_settings(["sizes=1M,2M", "host.cc=dctcp"]) == ({"sizes": "1M,2M"}, {"cc": "dctcp"})
+    assert split_settings(["sizes=1M,2M", "host.cc=dctcp"]) == ({"sizes": "1M,2M"}, {"cc": "dctcp"}, {})
 
 
 @pytest.mark.parametrize(
