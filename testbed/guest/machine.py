@@ -117,9 +117,7 @@ def _follow(
     """Pass the console on until it closes; returns its last lines.  Raises RunFailed on a panic or a stuck guest."""
     last: deque[str] = deque(maxlen=_LAST_LINES)
     watch = Watch(
-        pid=running.pid,
         clock=clock,
-        memory_bytes=_memory_bytes(request),
         stall_s=request.stall_s,
         wall_limit_s=request.wall_limit_s,
         now_s=time.monotonic(),
