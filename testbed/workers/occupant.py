@@ -60,7 +60,9 @@ class Posting:
 def occupy(posting: Posting) -> NoReturn:
     """Never returns: exits with 0 after Leave.
 
-    A rank that failed keeps its connections and waits to be killed, lest its peers fail too and hide the cause.
+    A rank that failed keeps its connections and waits to be killed, lest its peers fail too and hide the cause.  It
+    stops itself meanwhile: gloo's thread would spin on messages whose buffers went with the failed collective, and a
+    spin stands in the way of the virtual clock.
     """
     failed = True
     try:
@@ -77,6 +79,8 @@ def occupy(posting: Posting) -> NoReturn:
         )
         failed = not _run(posting, rank)
         sys.stdout.flush()
+        if failed:
+            os.kill(os.getpid(), signal.SIGSTOP)
         answer = receive(posting.supervisor)
         if not isinstance(answer, Leave):
             raise InternalError(f"rank {posting.rank} expected Leave, got {answer}")
