@@ -8,6 +8,7 @@ from testbed import rtnl
 from testbed.netlink import NetlinkSocket, attributes
 from testbed.port.interface import PortCounters
 
+ETHERNET_HEADER_BYTES = 14
 _LINK_64_FILTER = 1
 """IFLA_STATS_FILTER_BIT(IFLA_STATS_LINK_64)."""
 
@@ -68,13 +69,17 @@ def read_interfaces(route: NetlinkSocket) -> dict[int, InterfaceCounters]:
     return found
 
 
-def join(interface: InterfaceCounters, port: PortCounters) -> Counters:
-    """An interface with its port."""
+def join(interface: InterfaceCounters, port: PortCounters, *, polls: bool, peer_polls: bool) -> Counters:
+    """An interface with its port, every byte count with the Ethernet header.
+
+    A veth that polls (GRO on) counts an arrival after that header was taken off, any other before; and what one end
+    counts as arrived is what the other says that it sent: veth_xdp_rcv and veth_get_stats64 of drivers/net/veth.c.
+    """
     return Counters(
         tx_packets=interface.tx_packets,
-        tx_bytes=interface.tx_bytes,
+        tx_bytes=interface.tx_bytes + (ETHERNET_HEADER_BYTES * interface.tx_packets if peer_polls else 0),
         rx_packets=interface.rx_packets,
-        rx_bytes=interface.rx_bytes,
+        rx_bytes=interface.rx_bytes + (ETHERNET_HEADER_BYTES * interface.rx_packets if polls else 0),
         tx_dropped=interface.tx_dropped,
         rx_dropped=interface.rx_dropped,
         port=port,

@@ -21,6 +21,7 @@ from types import FrameType
 from testbed import clean, host_stack, rtnl
 from testbed.capture import Tap
 from testbed.counters import Counters, Direction, imbalances, join, read_interfaces
+from testbed.doctor import missing_for
 from testbed.host_settings import HostSettings
 from testbed.namespace import Namespace, is_guest, own_network
 from testbed.netlink import NetlinkSocket, Request
@@ -33,7 +34,7 @@ from testbed.port.fabric_port import FabricPort
 from testbed.port.interface import Port
 from testbed.port.registry import DEFAULT, port_named
 from testbed.traffic_control import TrafficControl, read_traffic_control
-from topologies.errors import RunFailed, UnknownName, UserError
+from topologies.errors import MissingFeature, RunFailed, UnknownName, UserError
 from topologies.model import Topology
 from topologies.units import format_delay, format_rate
 
@@ -79,7 +80,7 @@ class Fabric:
     def __enter__(self) -> "Fabric":
         """Builds it.  Raises MissingFeature, RunFailed or KernelRefused, and then leaves nothing behind."""
         clean.clean()
-        with self._stack:
+        with self._stack, _all_that_is_missing():
             self._stack.enter_context(_terminable())
             self._prepare()
             self._build()
@@ -114,8 +115,17 @@ class Fabric:
             for name, place in self.plan.placed.items():
                 if place.host == host:
                     ports = self.port.counters(self.plan.egresses[name], control)
-                    found[name] = join(interfaces[place.index], ports)
+                    found[name] = join(
+                        interfaces[place.index],
+                        ports,
+                        polls=self._polls(name),
+                        peer_polls=self._polls(self.topology.peer_of[name].name),
+                    )
         return found
+
+    def _polls(self, name: str) -> bool:
+        """Whether arrivals at an interface wait to be merged."""
+        return self.plan.placed[name].host is not None and self.hosts.moderation_ns > 0
 
     def taps(self, names: Iterable[str]) -> tuple[Tap, ...]:
         """Where to capture these interfaces, for `Capture`.  Raises UnknownName."""
@@ -356,6 +366,19 @@ class Fabric:
 
 def _named(routes: Mapping[tuple[int, str], object]) -> dict[str, object]:
     return {f"{to} in table {table}": value for (table, to), value in routes.items()}
+
+
+@contextmanager
+def _all_that_is_missing() -> Iterator[None]:
+    """On a machine that lacks several things, the first failure becomes an error that lists them all."""
+    try:
+        yield
+    except (MissingFeature, RunFailed) as error:
+        missing = [] if is_guest() else missing_for("real")
+        if not missing:
+            raise
+        names, remedies = ([it.name for it in missing], dict.fromkeys(it.remedy for it in missing))
+        raise MissingFeature(f"{error}; this machine lacks: {', '.join(names)}", "; ".join(remedies)) from error
 
 
 @contextmanager

@@ -67,7 +67,7 @@ class StockPort:
         self.overhead_bytes = overhead_bytes
 
     def check_kernel(self, route: NetlinkSocket) -> None:
-        """Makes a port on the loopback interface and removes it.  Raises MissingFeature that lists all that is missing."""
+        """Makes a port on the loopback interface and removes it.  Raises MissingFeature listing all that is missing."""
         trial = Egress(
             interface="lo",
             index=_LOOPBACK,

@@ -6,7 +6,6 @@ One boot serves many tests; each fact is a function, and a fact that raises is w
 import contextlib
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from testbed import clean
 from testbed.capture import Capture
 from testbed.fabric import Fabric
 from testbed.host_settings import HostSettings
+from testbed.port.registry import port_named
 from testbed.traffic_control import read_traffic_control
 from topologies.errors import TestbedError
 from topologies.model import Interface, Switch, Topology
@@ -39,7 +39,8 @@ def fact(function: Callable[[], object]) -> Callable[[], object]:
 
 def learning(spec: str, hosts: HostSettings = AT_ONCE, **options: object) -> Fabric:
     """A fabric without loops whose switches learn, so that no controller is needed."""
-    return Fabric(topology=parse_topology(spec), hosts=hosts, fail_mode="standalone", **options)  # type: ignore[arg-type]
+    port = port_named(options.pop("port", "stock"))  # type: ignore[arg-type]
+    return Fabric(topology=parse_topology(spec), hosts=hosts, port=port, fail_mode="standalone")
 
 
 def left_behind() -> dict[str, object]:
@@ -94,7 +95,7 @@ def rates() -> object:
                 other.settimeout(2)
                 with Capture(interfaces=fabric.taps(["h2-eth0"]), directory=OUT / f"rate-{rate}"):
                     received = traffic.burst(one, other, count=100, payload=1472)
-                in_force = fabric.in_force()["links"]["h1-eth0"]  # type: ignore[index]
+                in_force = fabric.in_force()["ports"]["h1-eth0"]  # type: ignore[index]
                 found[rate] = {"received": received, "in_force": in_force}
     return found
 
@@ -378,6 +379,16 @@ with Fabric(topology=parse_topology("star:hosts=3"), fail_mode="standalone") as 
     assert run.stdout.readline() == b"ready\n"
     run.send_signal(number)
     run.wait()
+
+
+@fact
+def real_clock() -> object:
+    """A rate that any machine keeps up with: what a stream gets of it."""
+    with learning("dumbbell:hosts=1,rate=20M,delay=100us,mtu=1500,buffer=100000", HostSettings()) as fabric:
+        stream = traffic.tcp_stream(fabric, "h1", "h2", seconds=4, skip=1)
+        time.sleep(0.5)
+        ports = fabric.in_force()["ports"]
+        return {**stream, "in_force": ports["h1-eth0"], "imbalances": fabric.imbalances()}  # type: ignore[index]
 
 
 @fact
