@@ -90,6 +90,12 @@ class SharedBuffer:
         ingress.used[index] -= size - from_headroom
         self.used_bytes -= before - ingress.over_reserve(index)
 
+    def change(self, ingress: Ingress, config: PortConfig) -> None:
+        """Other thresholds for one ingress, another size for all: a new reserve moves bytes into or out of the pool."""
+        before = sum(ingress.over_reserve(index) for index in range(CLASSES))
+        ingress.config, self.total_bytes = config, config.buffer_bytes
+        self.used_bytes += sum(ingress.over_reserve(index) for index in range(CLASSES)) - before
+
     def must_stop(self, ingress: Ingress, index: int) -> bool:
         """XOFF: any headroom in use, or the threshold reached."""
         if not ingress.settings(index).pfc or index in ingress.stopped:

@@ -143,6 +143,26 @@ class PortModel:
                 cl.stalled_since = now
         self.switch.advance(now)
 
+    def change(self, config: PortConfig, now: int) -> None:
+        """Another configuration is put in force; what waits and what is on the wire stays."""
+        self.switch.advance(now)
+        if config.rate_bps != self.config.rate_bps:
+            self._exact_free = Fraction(self.free_ns)
+        if config.seed is not None:
+            self._random = config.seed
+        self.config = config
+        if self.switch.buffer is not None:
+            self.switch.buffer.change(self.ingress, config)
+        for index, cl in enumerate(self.classes):
+            if not config.classes[index].pfc:
+                self._count_pause(cl, now)
+                cl.paused_until = min(cl.paused_until, now)
+                cl.stalled_since = None
+                if index in self.ingress.stopped:
+                    self.send_pause(index, 0, now)
+        self.switch.resume_all(now)
+        self.switch.advance(now)
+
     def deliver(self) -> Packet | Pause:
         """Takes the first frame off the wire."""
         _, frame = self.wire.popleft()
@@ -214,13 +234,17 @@ class PortModel:
     def _settle(self, index: int, now: int) -> None:
         """Counts paused time and lets go of a fired watchdog."""
         cl, watchdog = self.classes[index], self.config.classes[index].watchdog
+        self._count_pause(cl, now)
+        if cl.storm and now >= cl.paused_until + (watchdog.restore_ns if watchdog else 0):
+            cl.storm = False
+            cl.count(watchdog_restored=1)
+
+    @staticmethod
+    def _count_pause(cl: _Class, now: int) -> None:
         upto = min(now, cl.paused_until)
         if upto > cl.pause_counted:
             cl.count(paused_ns=upto - cl.pause_counted)
             cl.pause_counted = upto
-        if cl.storm and now >= cl.paused_until + (watchdog.restore_ns if watchdog else 0):
-            cl.storm = False
-            cl.count(watchdog_restored=1)
 
     def _fires_at(self, index: int) -> int:
         cl, watchdog = self.classes[index], self.config.classes[index].watchdog
@@ -422,3 +446,10 @@ class SwitchModel:
         self.buffer.release(ingress, index, size)
         if self.buffer.may_go_on(ingress, index):
             next(port for port in self.ports if port.ingress is ingress).send_pause(index, 0, at)
+
+    def resume_all(self, at: int) -> None:
+        """After a change of thresholds: XON wherever it is due."""
+        for port in self.ports:
+            for index in range(CLASSES):
+                if self.buffer is not None and self.buffer.may_go_on(port.ingress, index):
+                    port.send_pause(index, 0, at)

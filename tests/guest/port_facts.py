@@ -3,6 +3,7 @@
 A fact is a function that returns something to be judged by test_port.py; one that raises is written down as its error.
 """
 
+import itertools
 import json
 import re
 import socket
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from port_lab import Lab, frame, mac, pfc_frame
 
+from testbed.netlink import Request
 from testbed.port.config import CLASSES, ETHERNET_OVERHEAD_BYTES, ClassConfig, Marking, PortConfig, Watchdog
 from testbed.port.netlink import decode_stats
 from testbed.traffic_control import read_traffic_control
@@ -25,6 +27,7 @@ SENDERS = 16
 SINK = SENDERS
 FACTS: dict[str, Callable[[Lab], object]] = {}
 RATE, DELAY = 100 * 10**9, 1000
+Timed = tuple[int, int, bytes | Request]
 PLAIN = PortConfig(rate_bps=RATE, delay_ns=DELAY)
 _UDP_SEGMENT = 103
 
@@ -38,7 +41,7 @@ def each_class(config: ClassConfig) -> tuple[ClassConfig, ...]:
     return (config,) * CLASSES
 
 
-def burst(count: int, size: int, *, source: int = 0, to: int = 1, **more: int) -> list[tuple[int, int, bytes]]:
+def burst(count: int, size: int, *, source: int = 0, to: int = 1, **more: int) -> list[Timed]:
     return [(0, source, frame(source=source, to=to, size=size, serial=n, **more)) for n in range(count)]
 
 
@@ -77,7 +80,7 @@ def marking(lab: Lab) -> object:
         lab.make({"s1": replace(PLAIN, classes=each_class(config), seed=7)})
         lab.send(burst(standing, 1000, ecn=2))
         before = lab.stats()["s1"].classes[0]
-        train = [(80 * n, 0, frame(source=0, to=1, size=1000, ecn=2)) for n in range(4000)]
+        train: list[Timed] = [(80 * n, 0, frame(source=0, to=1, size=1000, ecn=2)) for n in range(4000)]
         lab.send(train)
         after = lab.stats()["s1"].classes[0]
         lab.rest(10**8)
@@ -102,7 +105,7 @@ def segmentation(lab: Lab) -> object:
     subprocess.run(("ip", "addr", "flush", "dev", "h0"), check=True)
     times = [each.time_ns for each in lab.arrivals()[1] if each.size == 1042]
     stats = lab.stats()["h0"].classes[0]
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     return {"frames": len(times), "gaps_ns": sorted(set(gaps)), "enqueued": stats.enqueued_packets}
 
 

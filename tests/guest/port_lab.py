@@ -206,8 +206,11 @@ class Lab:
         roots = {name: found.root(index) for name, index in self.index.items()}
         return {name: decode_stats(root.extra) for name, root in roots.items() if root and root.kind == "fabric"}
 
-    def send(self, train: Sequence[tuple[int, int, bytes]]) -> list[int]:
-        """Sends (time from now, host end, frame), ordered by time; returns the times at which they were sent."""
+    def send(self, train: Sequence[tuple[int, int, bytes | Request]]) -> list[int]:
+        """Sends (time from now, host end, frame), ordered by time; returns the times at which they were sent.
+
+        A request for the kernel in place of a frame is put to it at its time.
+        """
         base = time.monotonic_ns() + 1000
         sent = []
         last = -1
@@ -216,6 +219,9 @@ class Lab:
                 sleep_until(base + offset)
                 last = offset
             sent.append(time.monotonic_ns())
+            if isinstance(data, Request):
+                self.netlink.execute([data])
+                continue
             try:
                 self.taps[port].socket.send(data)
             except OSError as error:

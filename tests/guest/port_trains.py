@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from fractions import Fraction
 from itertools import zip_longest
@@ -19,8 +19,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from port_lab import Arrival, Lab, frame, pfc_frame
 
+from testbed.netlink import Request
 from testbed.port.config import CLASSES, DSCPS, ClassConfig, Marking, PortConfig, Watchdog
 from testbed.port.model import NEVER, Packet, Pause, PortModel, SwitchModel
+from testbed.port.netlink import change
 from testbed.port.stats import ClassStats, PortStats
 
 PORTS = 3
@@ -31,11 +33,14 @@ DSCP_CLASSES = tuple(TRAFFIC_CLASSES[dscp % len(TRAFFIC_CLASSES)] for dscp in ra
 
 @dataclass(frozen=True)
 class Shot:
-    """One frame that a host end sends: data for another host, or a pause for the port at the other end."""
+    """One frame that a host end sends: data for another host, or a pause for the port at the other end.
+
+    Or a configuration that is put in force at the port at the other end.
+    """
 
     after_ns: int
     source: int
-    frame: Packet | Pause
+    frame: Packet | Pause | PortConfig
     to: int = 0
 
 
@@ -145,6 +150,22 @@ def shots(draw: st.DrawFn, *, with_pauses: bool) -> Shot:
     return Shot(draw(gaps), draw(st.sampled_from((0, 0, 2, 1))), what, draw(st.sampled_from((1, 1, 1, 0, 2))))
 
 
+def promise(port: PortConfig) -> int:
+    """What it takes out of the shared pool."""
+    return sum(each.reserve_bytes + each.headroom_bytes * each.pfc for each in port.classes)
+
+
+@st.composite
+def changes(draw: st.DrawFn, made: Sequence[PortConfig], promised: int) -> Shot:
+    """Another configuration for one of the ports, in a buffer that can hold it."""
+    place, buffer_id = draw(st.integers(0, PORTS - 1)), made[0].buffer_id
+    config = draw(ports(buffer_id=buffer_id))
+    if buffer_id:
+        needed = promised + promise(config)
+        config = replace(config, buffer_bytes=needed + draw(st.sampled_from((0, 15_000, 75_000))))
+    return Shot(draw(gaps), place, config)
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     """A switch with or without a shared buffer, hosts with or without NICs of ours."""
@@ -152,12 +173,14 @@ def cases(draw: st.DrawFn) -> Case:
     size = st.sampled_from((60_000, 120_000, 300_000))
     nics = draw(st.booleans())
     made = [draw(ports(buffer_id=buffer_id)) for _ in range(PORTS)]
+    promised = sum(map(promise, made)) if buffer_id else 0
     if buffer_id:
-        promised = sum(each.reserve_bytes + each.headroom_bytes * each.pfc for port in made for each in port.classes)
         made = [replace(port, buffer_bytes=promised + draw(size) // 4) for port in made]
         made = [replace(port, buffer_bytes=made[-1].buffer_bytes) for port in made]
-    train = tuple(draw(st.lists(shots(with_pauses=not nics), min_size=12, max_size=60)))
-    return Case(tuple(made), tuple(draw(ports(buffer_id=0)) for _ in range(PORTS)) if nics else (), train)
+    train = draw(st.lists(shots(with_pauses=not nics), min_size=12, max_size=60))
+    for _ in range(draw(mostly(0, 1, 2, weight=1))):
+        train.insert(draw(st.integers(6, len(train))), draw(changes(made, promised)))
+    return Case(tuple(made), tuple(draw(ports(buffer_id=0)) for _ in range(PORTS)) if nics else (), tuple(train))
 
 
 # ---- the model's network ----
@@ -214,6 +237,9 @@ class Model:
         return port in self.nics or (bool(self.nics) and isinstance(port.wire[0][1], Pause))
 
     def _send(self, shot: Shot, serial: int, now: int) -> None:
+        if isinstance(shot.frame, PortConfig):
+            self.ports[shot.source].change(shot.frame, now)
+            return
         if isinstance(shot.frame, Pause):
             self.ports[shot.source].obey(shot.frame, now)
             return
@@ -242,8 +268,11 @@ class Model:
 # ---- one against the other ----
 
 
-def wire_frame(shot: Shot, serial: int) -> bytes:
-    """What the host end sends."""
+def wire_frame(shot: Shot, serial: int, index: Mapping[str, int]) -> bytes | Request:
+    """What the host end sends, or the kernel is asked."""
+    if isinstance(shot.frame, PortConfig):
+        name = f"s{shot.source}"
+        return change(index[name], shot.frame, where=name)
     if isinstance(shot.frame, Pause):
         return pfc_frame(source=shot.source, index=shot.frame.index, quanta=shot.frame.quanta)
     packet = shot.frame
@@ -296,10 +325,10 @@ class Bench:
         """Runs a case in both and raises AssertionError where they differ."""
         names = [f"s{port}" for port in range(PORTS)] + [f"h{port}" for port in range(len(case.nics))]
         self.lab.make(dict(zip(names, (*case.ports, *case.nics), strict=True)))
-        offset, train = 0, []
+        offset, train = 0, list[tuple[int, int, bytes | Request]]()
         for serial, shot in enumerate(case.train):
             offset += shot.after_ns
-            train.append((offset, shot.source, wire_frame(shot, serial)))
+            train.append((offset, shot.source, wire_frame(shot, serial, self.lab.index)))
         sent = self.lab.send(train)
         model = Model(case)
         self.counts["trains"] += 1
