@@ -134,7 +134,8 @@ class PortPolicy:
         default=1.0, metadata=_about("ecn", _probability, "probability of a mark at kmax, linear from 0 at kmin")
     )
     pfc: bool = field(
-        default=False, metadata=_about("pfc", _on_off, "on: the data class is lossless, by 802.1Qbb pauses")
+        default=False,
+        metadata=_about("pfc", _on_off, "on: the data class is lossless, by 802.1Qbb pauses", fixed=True),
     )
     alpha: Fraction | None = field(
         default=None,

@@ -6,6 +6,8 @@ A rank's view needs no privileges, costs two small reads and is exact for its ho
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from testbed.port.config import PFC_FRAME_BYTES
+from testbed.workers.mac_control import MacControlArrivals
 from testbed.workers.polled import PolledArrivals
 
 ETHERNET_HEADER_BYTES = 14
@@ -81,18 +83,20 @@ class HostReader:
         """`interfaces` are the NICs to add up."""
         self._proc_net = proc_net
         self._polled = {name: PolledArrivals(name) for name in interfaces}
+        self._mac_control = MacControlArrivals(interfaces)
 
     def read(self) -> HostCounters:
-        """All of them, now; arrivals with their Ethernet header, however a NIC took them in."""
+        """All of them, now; arrivals with their Ethernet header, however a NIC took them in, without pause frames."""
         nics = parse_interfaces((self._proc_net / "dev").read_text())
         rx_bytes, rx_packets, tx_bytes, tx_packets = (sum(nics[name][i] for name in self._polled) for i in range(4))
         polled = sum(nic.read() for nic in self._polled.values())
+        pauses = self._mac_control.read()
         protocols, extensions = (parse_protocols((self._proc_net / name).read_text()) for name in ("snmp", "netstat"))
         return HostCounters(
             tx_bytes=tx_bytes,
             tx_packets=tx_packets,
-            rx_bytes=rx_bytes + ETHERNET_HEADER_BYTES * polled,
-            rx_packets=rx_packets,
+            rx_bytes=rx_bytes + ETHERNET_HEADER_BYTES * polled - PFC_FRAME_BYTES * pauses,
+            rx_packets=rx_packets - pauses,
             retransmitted_segments=protocols["Tcp"]["RetransSegs"],
             timeouts=extensions["TcpExt"]["TCPTimeouts"],
             loss_probes=extensions["TcpExt"]["TCPLossProbes"],
