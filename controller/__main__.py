@@ -37,7 +37,8 @@ from topologies.registry import TOPOLOGIES, parse_topology
 LOG = logging.getLogger("controller")
 PR_SET_PDEATHSIG = 1
 """linux/prctl.h."""
-READ_ONLY_WAIT_S = 3600.0
+LONG_WAIT_S = 3600.0
+"""One wait of a watcher that has nothing else to do; it then waits again."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -174,9 +175,9 @@ def _control_socket(framework: compat.Framework, path: str) -> Iterator[Any]:
 def _announce(app: App) -> None:
     """Says on the log when the fabric becomes ready, and when it no longer is."""
     while True:
-        if app.wait(lambda: not app.problems(), READ_ONLY_WAIT_S):
+        if app.wait(lambda: not app.problems(), LONG_WAIT_S):
             LOG.info("ready: %s switches, %s rules", len(app.core.topology.switches), app.core.rule_count)
-            while not app.wait(lambda: bool(app.problems()), READ_ONLY_WAIT_S):
+            while not app.wait(lambda: bool(app.problems()), LONG_WAIT_S):
                 continue
             LOG.info("no longer ready: %s", "; ".join(app.problems()))
 
@@ -192,7 +193,7 @@ def _guard(app: App, selector: Selector, removals: Removals) -> None:
 
 def _poll(app: App, period_s: float) -> None:
     """Counters at a fixed period, from the moment that the fabric is ready."""
-    while not app.wait(lambda: not app.problems(), READ_ONLY_WAIT_S):
+    while not app.wait(lambda: not app.problems(), LONG_WAIT_S):
         continue
     due = time.monotonic()
     while True:

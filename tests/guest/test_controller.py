@@ -1,6 +1,7 @@
 """Our controller and the real Open vSwitch: rules, paths, restarts, and plain Mininet.  Boots the guest."""
 
 import json
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -140,3 +141,15 @@ def test_a_large_fat_tree_gets_its_rules_in_seconds(directory: Path, framework: 
     assert facts["failed_pairs"] == []
     assert facts["wall_s"] < RULES_SECONDS
     assert facts["exit_code"] == 0
+
+
+def test_the_selector_gives_the_marks_of_its_twin_in_the_guests_kernel_too(directory: Path) -> None:
+    """There is no compiler for BPF in that kernel: its interpreter must agree as well."""
+    out = directory / "selector"
+    out.mkdir()
+    tests = "tests/unit/controller/test_selector.py"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", tests]
+    said: list[str] = []
+    assert boot(Boot(command=command, run_dir=out), on_line=said.append) == 0, "\n".join(said[-30:])
+    assert re.search(r"\d+ passed in", said[-1]), said[-1]
+    assert "skipped" not in said[-1]
