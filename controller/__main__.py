@@ -23,8 +23,9 @@ from controller.app import App
 from controller.control import Control, port_stats_json
 from controller.core import Core
 from controller.forwarding import plan
-from controller.policies import POLICIES, parse_policy
+from controller.policies import POLICIES
 from controller.policies.base import Policy, Situation
+from controller.port_policies.composition import parse_composition
 from controller.selector.build import built
 from controller.selector.selector import MOST_FLOWS, Selector
 from controller.selector.watch import Removals
@@ -57,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    topology, policy = read_topology(options.topology), parse_policy(options.policy)
+    topology, policy = read_topology(options.topology), parse_composition(options.policy).balancer
     address = _address(options.listen)
     rules = plan(topology)
     selection = policy.selection(Situation(topology=topology, seed=options.seed))

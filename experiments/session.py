@@ -18,6 +18,7 @@ from experiments.request import HOST_PREFIX, PORT_PREFIX, Request
 from experiments.run_folder import RunFolder, read_json, write_json
 from experiments.settings import parse_all
 from testbed.host_settings import HostSettings
+from testbed.port.fabric_port import FabricPort
 from topologies.errors import MissingFeature, RunFailed, TestbedError
 from topologies.json_form import to_json
 from topologies.model import Topology
@@ -52,15 +53,16 @@ def check(experiment: Experiment, request: Request) -> Checked:
     plan.steps(request.policy_changes)
     plan.host_settings(request.host)
     if request.clock == "real":
-        _check_machine()
+        _check_machine(plan.kind)
     return Checked(topology=topology, settings=settings, host=host)
 
 
-def _check_machine() -> None:
-    """Raises MissingFeature with everything that this kernel lacks for the real clock."""
-    from testbed.doctor import missing_for
+def _check_machine(port_kind: str) -> None:
+    """Raises MissingFeature with everything that this kernel lacks for the real clock and this kind of port."""
+    from testbed.doctor import FABRIC_PORTS, missing_for
 
-    if missing := missing_for("real"):
+    spared = FABRIC_PORTS.name if port_kind != FabricPort.name else None
+    if missing := [check for check in missing_for("real") if check.name != spared]:
         lacking = "".join(f"\n  {check.name}: {check.remedy}" for check in missing)
         raise MissingFeature(
             f"--clock real: this machine lacks{lacking}",
@@ -92,13 +94,17 @@ def run(experiment: Experiment, request: Request, checked: Checked, folder: RunF
 
 
 def _run_in_guest(request: Request, folder: RunFolder, console: Console) -> None:
+    from controller.selector.build import built
+    from testbed.cache import cache_dir
     from testbed.guest.machine import Boot, boot
 
+    built(cache=cache_dir())  # here, once: what a guest compiles is gone when it halts
     code = boot(
         Boot(
             command=(sys.executable, request.script, "--inside", f"{GUEST_FOLDER}/{folder.request.name}"),
             run_dir=folder.path,
             seed=request.seed,
+            environment={"FABRIC_TESTBED_CACHE": str(cache_dir())},
             interactive=request.mn_cli and not folder.commands.exists(),
         ),
         on_line=partial(console.progress, logged=True),

@@ -112,6 +112,16 @@ def _congestion_control(name: str, *, needed_for: tuple[Clock, ...]) -> Probe:
     )
 
 
+FABRIC_PORTS = Probe(
+    name="queueing discipline fabric",
+    needed_for=("real",),
+    remedy="build and load the module in testbed/port/qdisc (its README says how), or do without shared buffers, ECN "
+    "and PFC: --set port.kind=stock",
+    # tc cannot set its options, so the kernel refuses to make one; only our own code words it so
+    look=lambda machine: machine.try_in_namespace(f"{_VETH} && tc qdisc add dev d0 root fabric 2>&1 | grep -q fabric:"),
+)
+"""Ports by default; `--set port.kind=stock` does without."""
+
 PROBES: tuple[Probe, ...] = (
     Probe(
         name="root",
@@ -143,6 +153,7 @@ PROBES: tuple[Probe, ...] = (
         f"{_VETH} && tc qdisc add dev d0 root netem delay 1us rate 1gbit limit 1000",
         "NET_SCH_NETEM",
     ),
+    FABRIC_PORTS,
     _kernel("queueing discipline clsact", f"{_VETH} && tc qdisc add dev d0 clsact", "NET_SCH_INGRESS"),
     _kernel(
         "BPF classifier (cls_bpf)",
