@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 import yaml
 
 from controller.port_policies.decision import PortDecision, decide
-from controller.port_policies.settings import PortPolicy, parameters, plain
+from controller.port_policies.settings import PortPolicy, parameters, parse_values, plain
 from topologies.errors import UnknownName, UserError
 from topologies.model import Topology
 from topologies.units import parse_delay
@@ -56,7 +56,7 @@ def parse_changes(text: str) -> tuple[Change, ...]:
     else:
         found = list(_from_yaml(text))
     for number, change in enumerate(found, 1):
-        PortPolicy(pfc=True).changed(change.settings, where=f"policy file, change {number}")
+        parse_values(change.settings, where=f"policy file, change {number}")
         for key in change.settings:
             if parameters()[plain(key)].metadata["fixed"]:
                 raise UserError(f"policy file, change {number}: {key} cannot change while a run is under way")

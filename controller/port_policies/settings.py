@@ -229,16 +229,7 @@ class PortPolicy:
 
     def changed(self, given: Mapping[str, str], *, where: str) -> Self:
         """With these keys set.  Raises UnknownName, or UserError that begins with `where`."""
-        values: dict[str, Any] = {}
-        known = parameters()
-        for key, text in given.items():
-            name = plain(key)
-            if name not in known:
-                raise UnknownName(f"key of {where}", key, known)
-            if name in values:
-                raise UserError(f"{where}: {name} is given twice")
-            values[name] = known[name].metadata["parse"](f"{where}: {key}", text)
-        values = self._leave_the_other_threshold(values)
+        values = self._leave_the_other_threshold(parse_values(given, where=where))
         try:
             return replace(self, **values)
         except UserError as error:
@@ -261,6 +252,20 @@ class PortPolicy:
     def written(self) -> dict[str, str]:
         """Key -> value as it may be written."""
         return {each.name: _written(each.name, getattr(self, each.name)) for each in fields(self)}
+
+
+def parse_values(given: Mapping[str, str], *, where: str) -> dict[str, Any]:
+    """Field -> value, whatever the others are.  Raises UnknownName, or UserError that begins with `where`."""
+    values: dict[str, Any] = {}
+    known = parameters()
+    for key, text in given.items():
+        name = plain(key)
+        if name not in known:
+            raise UnknownName(f"key of {where}", key, known)
+        if name in values:
+            raise UserError(f"{where}: {name} is given twice")
+        values[name] = known[name].metadata["parse"](f"{where}: {key}", text)
+    return values
 
 
 _NONE = {
