@@ -21,7 +21,8 @@ def _part(ranks: int, size_bytes: int) -> float:
 def _tree(ranks: int, size_bytes: int) -> float:
     """Every parent sends to all its children at once, over one link, and a child cannot forward before it has all.
 
-    L(L+1)/2 for 2**L ranks, not L: measured as 3 and 6 for 4 and 8 ranks.
+    L(L+1)/2 for 2**L ranks, not L: measured as 3 and 6 for 4 and 8 ranks.  Not a bound: a root that happened to serve
+    its children in turn would be done in L.
     """
 
     def finish(rank: int, reach: int) -> float:
