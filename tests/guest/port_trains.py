@@ -24,6 +24,7 @@ from testbed.port.config import CLASSES, DSCPS, ClassConfig, Marking, PortConfig
 from testbed.port.model import NEVER, Packet, Pause, PortModel, SwitchModel
 from testbed.port.netlink import change
 from testbed.port.stats import ClassStats, PortStats
+from topologies.errors import TestbedError
 
 PORTS = 3
 TRAFFIC_CLASSES = (0, 3, 5)
@@ -156,14 +157,13 @@ def promise(port: PortConfig) -> int:
 
 
 @st.composite
-def changes(draw: st.DrawFn, made: Sequence[PortConfig], promised: int) -> Shot:
-    """Another configuration for one of the ports, in a buffer that can hold it."""
-    place, buffer_id = draw(st.integers(0, PORTS - 1)), made[0].buffer_id
+def changes(draw: st.DrawFn, *, buffer_id: int, promised: int) -> tuple[Shot, int]:
+    """Another configuration for one of the ports, in a buffer that holds `promised` besides; and what it takes."""
     config = draw(ports(buffer_id=buffer_id))
+    needed = promise(config)
     if buffer_id:
-        needed = promised + promise(config)
-        config = replace(config, buffer_bytes=needed + draw(st.sampled_from((0, 15_000, 75_000))))
-    return Shot(draw(gaps), place, config)
+        config = replace(config, buffer_bytes=promised + needed + draw(st.sampled_from((0, 15_000, 75_000))))
+    return Shot(draw(gaps), draw(st.integers(0, PORTS - 1)), config), needed
 
 
 @st.composite
@@ -178,8 +178,10 @@ def cases(draw: st.DrawFn) -> Case:
         made = [replace(port, buffer_bytes=promised + draw(size) // 4) for port in made]
         made = [replace(port, buffer_bytes=made[-1].buffer_bytes) for port in made]
     train = draw(st.lists(shots(with_pauses=not nics), min_size=12, max_size=60))
-    for _ in range(draw(mostly(0, 1, 2, weight=1))):
-        train.insert(draw(st.integers(6, len(train))), draw(changes(made, promised)))
+    for before, place in enumerate(sorted(draw(st.lists(st.integers(6, len(train)), max_size=2)))):
+        shot, needed = draw(changes(buffer_id=buffer_id, promised=promised))
+        train.insert(place + before, shot)
+        promised += needed
     return Case(tuple(made), tuple(draw(ports(buffer_id=0)) for _ in range(PORTS)) if nics else (), tuple(train))
 
 
@@ -336,8 +338,7 @@ class Bench:
             rest = model.run(sent)
         except Ambiguous:
             self.counts["ambiguous"] += 1
-            self.lab.rest(10**9)
-            self.lab.arrivals()
+            self.settle()
             return
         self.lab.rest_until(rest + 10_000)
         got = self.lab.arrivals()
@@ -348,6 +349,11 @@ class Bench:
             ours = port.stats(stats[name].now_ns)
             differ(name, _lines(stats[name]), _lines(ours), sent[0])
             self._tally(stats[name].classes)
+
+    def settle(self) -> None:
+        """Forgets a train that was not compared to its end."""
+        self.lab.rest(10**9)
+        self.lab.arrivals()
 
     def _tally(self, found: Sequence[ClassStats]) -> None:
         for each in found:
@@ -380,7 +386,8 @@ def main() -> None:
     def agree(case: Case) -> None:
         try:
             bench.compare(case)
-        except AssertionError as error:
+        except (AssertionError, TestbedError) as error:
+            bench.settle()
             raise AssertionError(f"{case!r}\n{error}") from None
 
     try:
