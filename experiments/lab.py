@@ -240,6 +240,8 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
                 if request.mn_cli:
                     _open_cli(lab)
             _settle(lab)
+        if timer.events:
+            fabric.verify()
         lab.sections.setdefault("events", []).extend(timer.events)
         _write_results(lab, before, [*capture.faults(), *timer.missed()])
 
