@@ -257,7 +257,10 @@ def mininet() -> object:
         found["up"] = net.get("h1").cmd("ping -c 1 -W 1 10.0.1.2")
         fabric.verify()
         host = net.get("h3")
-        host.sendCmd("sleep 100000")
+        host.sendCmd("sh -c 'echo begun; exec sleep 100000'")
+        said = ""
+        while "begun" not in said:  # Ctrl-C before the shell has started its command reaches nobody
+            said += host.monitor()
         host.sendInt()
         host.waitOutput()
         found["after_interrupt"] = host.cmd("echo alive")
