@@ -35,6 +35,8 @@ def program(python: str, arguments: Sequence[str], checkout: Path = CHECKOUT) ->
 
 def main(arguments: Sequence[str]) -> None:
     """Returns only for `setup`; exits with the error's code when something cannot be prepared."""
+    for name in ("PYTHONSAFEPATH", "PYTHONPATH"):  # `run` set them for us; builds of packages break under them
+        os.environ.pop(name, None)
     cache = cache_dir()
     progress = Progress(cache / "setup.log")
     environment = VirtualEnvironment(cache)
@@ -45,8 +47,7 @@ def main(arguments: Sequence[str]) -> None:
         progress.say("set up: everything is there")
         return
     command = program(str(environment.python), arguments)
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}  # ours, from `run`
-    os.execve(command[0], command, {**variables, "PYTHONPATH": str(CHECKOUT)})
+    os.execve(command[0], command, {**os.environ, "PYTHONPATH": str(CHECKOUT)})
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:

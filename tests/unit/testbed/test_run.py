@@ -10,9 +10,9 @@ import pytest
 
 from testbed.cache import cache_dir
 from testbed.setup import virtual_environment
-from testbed.setup.__main__ import needs_guest, program
+from testbed.setup.__main__ import main, needs_guest, program
 from testbed.setup.progress import Progress
-from testbed.setup.virtual_environment import CHECKOUT, key, ryu_requirement
+from testbed.setup.virtual_environment import CHECKOUT, VirtualEnvironment, key, ryu_requirement
 from topologies.errors import RunFailed
 
 
@@ -157,6 +157,21 @@ def test_the_cache_follows_the_environment_even_without_a_home() -> None:
 )
 def test_who_handles_what(arguments: list[str], expected: list[str]) -> None:
     assert program("py", arguments, Path("/checkout")) == expected
+
+
+def test_what_run_set_for_our_own_python_is_not_passed_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ryu's build imports itself from the folder it is in, which PYTHONSAFEPATH forbids."""
+    seen: list[dict[str, str]] = []
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    monkeypatch.setenv("FABRIC_TESTBED_CACHE", str(tmp_path))
+    monkeypatch.setattr(VirtualEnvironment, "ensure", lambda *_: seen.append(dict(os.environ)))
+    monkeypatch.setattr(os, "execve", lambda _path, _arguments, environment: seen.append(environment))
+    main(["list"])
+    building, running = seen
+    assert not {"PYTHONSAFEPATH", "PYTHONPATH"} & building.keys()
+    assert "PYTHONSAFEPATH" not in running
+    assert running["PYTHONPATH"] == str(CHECKOUT)
 
 
 def test_a_script_is_looked_for_where_the_user_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
