@@ -69,6 +69,10 @@ class Capabilities:
         """What `clock` needs and this machine lacks."""
         return [check for check in self.checks if clock in check.needed_for and not check.present]
 
+    def ready(self, clock: Clock) -> bool:
+        """Whether a run on `clock` can start."""
+        return not self.missing(clock)
+
     def __str__(self) -> str:
         """A table with a line per check, and a verdict with remedies per clock."""
         width = max(len(check.name) for check in self.checks)

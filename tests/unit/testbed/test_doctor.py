@@ -50,6 +50,7 @@ def test_what_is_absent_is_named_for_the_clock_that_needs_it(
     machine: Described, clock: Clock, expected: list[str]
 ) -> None:
     assert names(missing_for(clock, machine)) == expected
+    assert inspect(machine).ready(clock) is not bool(expected)
 
 
 def test_an_ordinary_user_is_told_to_be_root_and_the_virtual_clock_does_not_mind() -> None:
