@@ -92,12 +92,15 @@ def flow(rank: Rank, size_bytes: int) -> float:
             rank.line_up("listening")
             connection, _ = listener.accept()
             with connection:
+                rank.line_up("connected")
                 return _receive(rank, connection, size_bytes)
     rank.line_up("listening")
-    with socket.create_connection((rank.addresses[1], PORT)) as connection, rank.operation("send", size_bytes):
-        block = bytes(CHUNK_BYTES)
-        for start in range(0, size_bytes, CHUNK_BYTES):
-            connection.sendall(block[: size_bytes - start])
+    with socket.create_connection((rank.addresses[1], PORT)) as connection:
+        rank.line_up("connected")
+        with rank.operation("send", size_bytes):
+            block = bytes(CHUNK_BYTES)
+            for start in range(0, size_bytes, CHUNK_BYTES):
+                connection.sendall(block[: size_bytes - start])
     return 0.0
 
 
