@@ -27,7 +27,7 @@ Progress = list[tuple[int, int]]
 class Settings(BaseSettings):
     """What flows."""
 
-    flow: Size = Field(default=100_000_000, ge=1_000_000, description="bytes of each flow")
+    flow: Size = Field(default=400_000_000, ge=1_000_000, description="bytes of each flow")
     sport: int = Field(default=40001, description="source port of the first flow; the second has the next")
 
 
