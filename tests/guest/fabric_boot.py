@@ -49,6 +49,10 @@ def gather(*names: str, time_travel: bool = True, seed: int = 1, attempt: int = 
     folder = Path(_FOLDERS[-1].name)
     printed: dict[str, float] = {}
     start = time.monotonic()
+
+    def note(line: str) -> None:
+        printed.setdefault(line.strip(), time.monotonic() - start)
+
     code = boot(
         Boot(
             command=(sys.executable, "tests/guest/fabric_facts.py", "/out", *names),
@@ -57,7 +61,7 @@ def gather(*names: str, time_travel: bool = True, seed: int = 1, attempt: int = 
             time_travel=time_travel,
             environment={"PYTHONPATH": "."},
         ),
-        on_line=lambda line: printed.setdefault(line.strip(), time.monotonic() - start),
+        on_line=note,
     )
     assert code == 0, "\n".join(printed)
     return Gathered(facts=json.loads((folder / "facts.json").read_text()), folder=folder, printed=printed)

@@ -276,11 +276,13 @@ def wire_frame(shot: Shot, serial: int, index: Mapping[str, int]) -> bytes | Req
         name = f"s{shot.source}"
         return change(index[name], shot.frame, where=name)
     if isinstance(shot.frame, Pause):
-        return pfc_frame(source=shot.source, index=shot.frame.index, quanta=shot.frame.quanta)
+        pause: bytes = pfc_frame(source=shot.source, index=shot.frame.index, quanta=shot.frame.quanta)
+        return pause
     packet = shot.frame
-    return frame(
+    sent: bytes = frame(
         source=shot.source, to=shot.to, size=packet.size_bytes, dscp=packet.dscp or 0, ecn=packet.ecn, serial=serial
     )
+    return sent
 
 
 def seen(arrival: Arrival) -> tuple[object, ...]:
