@@ -3,12 +3,20 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed.guest.edits import clock, edit, entropy, lifetime, speed
+from testbed.guest.edits import clock, edit, entropy, lifetime, older, speed
 from testbed.guest.edits.edit import Edit, EditMismatchError
 
-__all__ = ["EDITS", "Edit", "EditMismatchError", "apply_edits", "digest"]
+__all__ = ["EDITS", "OLDER_EDITS", "SECCOMP_RELEASE", "Edit", "EditMismatchError", "apply_edits", "digest", "edits_for"]
 
 EDITS: tuple[Edit, ...] = (*clock.EDITS, *entropy.EDITS, *lifetime.EDITS, *speed.EDITS)
+OLDER_EDITS: tuple[Edit, ...] = (*older.EDITS, *entropy.EDITS, *speed.EDITS)
+SECCOMP_RELEASE = (6, 16)
+"""The first release whose User-Mode Linux can trap system calls by seccomp, twice as fast as by ptrace."""
+
+
+def edits_for(release: tuple[int, ...]) -> tuple[Edit, ...]:
+    """The edits that fit a release of Linux, given as (7, 3)."""
+    return EDITS if release >= SECCOMP_RELEASE else OLDER_EDITS
 
 
 def apply_edits(tree: Path, edits: Sequence[Edit] = EDITS) -> None:
@@ -16,6 +24,6 @@ def apply_edits(tree: Path, edits: Sequence[Edit] = EDITS) -> None:
     edit.apply_edits(tree, edits)
 
 
-def digest(edits: Sequence[Edit] = EDITS) -> str:
+def digest(edits: Sequence[Edit] = (*EDITS, *OLDER_EDITS)) -> str:
     """The edits' contribution to the key of a kernel build: what they do, not why."""
     return edit.digest(edits)

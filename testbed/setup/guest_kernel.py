@@ -10,7 +10,7 @@ from pathlib import Path
 
 from testbed.guest import kernel, kernel_additions, kernel_edits
 from testbed.setup.apt_sources import Source, machine_sources
-from testbed.setup.linux_source import WANTED, LinuxSource, PrivateApt, wanted_sources
+from testbed.setup.linux_source import LinuxSource, PrivateApt, wanted_sources
 from testbed.setup.lock import exclusive
 from testbed.setup.progress import Progress
 from topologies.errors import MissingFeature, RunFailed
@@ -90,16 +90,17 @@ def _edited_source(apt: PrivateApt, tree: Path, progress: Progress) -> LinuxSour
     for source in found:
         apt.unpack(source, tree)
         try:
-            kernel_edits.apply_edits(tree)
+            kernel_edits.apply_edits(tree, kernel_edits.edits_for(source.release))
             for addition in kernel_additions.ADDITIONS:
                 addition.apply(tree)
         except (kernel_edits.EditMismatchError, FileNotFoundError, ValueError) as error:
             progress.say(f"  {source.package}: our edits do not fit this release ({error}); trying an older one")
             shutil.rmtree(tree)
             continue
-        if source.release < WANTED:
+        if source.release < kernel_edits.SECCOMP_RELEASE:
             progress.say(
-                f"  warning: {source.package} is older than {'.'.join(map(str, WANTED))}: runs take about twice as long"
+                f"  warning: no source of Linux {'.'.join(map(str, kernel_edits.SECCOMP_RELEASE))} or later; on "
+                f"{source.package} runs take two to four times as long, and programs that spin on sched_yield may hang"
             )
         return source
     raise MissingFeature("our edits fit none of " + ", ".join(source.package for source in found), _OWN_KERNEL)

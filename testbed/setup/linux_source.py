@@ -16,9 +16,6 @@ from testbed.setup.apt_sources import Source
 from testbed.setup.progress import Progress
 from topologies.errors import MissingFeature, RunFailed
 
-WANTED = (6, 16)
-"""The first release whose User-Mode Linux can trap system calls by seccomp, twice as fast as by ptrace."""
-
 _DEBIAN_BACKPORTS = {
     "bookworm": ("bookworm-backports", "trixie-backports"),
     "trixie": ("trixie-backports",),

@@ -171,6 +171,12 @@ def test_why_an_edit_is_made_does_not_make_another_kernel() -> None:
     assert kernel_edits.digest([edit]) != kernel_edits.digest([changed])
 
 
+def test_older_releases_get_the_edits_that_fit_them() -> None:
+    assert kernel_edits.edits_for((7, 3)) == kernel_edits.edits_for((6, 16)) == kernel_edits.EDITS
+    assert kernel_edits.edits_for((6, 12)) == kernel_edits.edits_for((6, 8, 0)) == kernel_edits.OLDER_EDITS
+    assert {edit.path for edit in kernel_edits.OLDER_EDITS} >= {"arch/um/Kconfig", "arch/um/kernel/time.c"}
+
+
 def test_the_config_names_each_option_once_and_our_own_is_among_them() -> None:
     lines = [line for line in kernel.CONFIG.read_text().splitlines() if line.startswith("CONFIG_")]
     options = [line.partition("=")[0] for line in lines]
