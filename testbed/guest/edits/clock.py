@@ -27,6 +27,13 @@ EDITS: tuple[Edit, ...] = (
         replacement="#define TIMER_MIN_DELTA  1\n",
     ),
     Edit(
+        name="timer-on-time",
+        path="arch/um/kernel/time.c",
+        why="every timer fired 1 ns after the moment that it was set for",
+        pattern=r"\tdelta \+= 1;\n\n",
+        replacement="",
+    ),
+    Edit(
         name="clock-page",
         path="arch/um/include/shared/timetravel.h",
         why="the kernel and the vDSO share the clock, and a count of what was done since it last moved",
