@@ -9,10 +9,19 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Final
 
-from testbed.netlink import NLM_F_CREATE, NLM_F_EXCL, Request, attribute, attribute_list, attributes, text_attribute
+from testbed.netlink import (
+    NLM_F_CREATE,
+    NLM_F_EXCL,
+    NetlinkSocket,
+    Request,
+    attribute,
+    attribute_list,
+    attributes,
+    text_attribute,
+)
 from testbed.port.config import CLASSES, ClassConfig, Marking, PortConfig, Watchdog
 from testbed.port.stats import ClassStats, Drops, PortStats
-from testbed.traffic_control import RTM_NEWQDISC, TC_H_ROOT, TCA_KIND, TCA_OPTIONS, tcmsg
+from testbed.traffic_control import RTM_GETQDISC, RTM_NEWQDISC, TC_H_ROOT, TCA_KIND, TCA_OPTIONS, TCA_STATS2, tcmsg
 from topologies.errors import InternalError
 
 KIND: Final = "fabric"
@@ -110,7 +119,7 @@ def _flags(config: ClassConfig) -> int:
 
 
 def decode(options: bytes) -> PortConfig:
-    """What the kernel says is in force; `seed` is not told and comes back as None."""
+    """What the kernel says is in force; classes it leaves out are as in a new port, `seed` is never told: None."""
     found = attributes(options)
     classes = [ClassConfig()] * CLASSES
     for kind, payload in attribute_list(options):
@@ -182,7 +191,22 @@ def _request(index: int, config: PortConfig, flags: int, what: str) -> Request:
 # ---- statistics ----
 
 
+_OUR_KIND = attribute(TCA_KIND, KIND.encode() + b"\0")
+_TCMSG_BYTES, _STATS_APP, _INDEX = 20, 4, struct.Struct("=i")
 _UNUSED, _NO_DROPS = ClassStats(), Drops()
+
+
+def read_stats(socket: NetlinkSocket) -> dict[int, PortStats]:
+    """Interface index -> what its port did, for all ports of a namespace in one dump: the fast way, for samplers.
+
+    Raises KernelRefused.
+    """
+    found = {}
+    for _kind, payload in socket.dump(RTM_GETQDISC, tcmsg(index=0, handle=0, parent=0)):
+        if _OUR_KIND in payload[:40]:
+            stats = attributes(attributes(payload[_TCMSG_BYTES:])[TCA_STATS2])
+            found[_INDEX.unpack_from(payload, 4)[0]] = decode_stats(stats[_STATS_APP])
+    return found
 
 
 def decode_stats(extra: bytes) -> PortStats:

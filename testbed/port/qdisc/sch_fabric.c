@@ -186,6 +186,7 @@ struct fabric_port {
 	struct net		*net;
 };
 
+static const struct fabric_class_config fabric_default_class = { .quantum = 9216 };
 static LIST_HEAD(fabric_buffers);
 static DEFINE_MUTEX(fabric_buffers_lock);
 static struct Qdisc_ops fabric_qdisc_ops;
@@ -1530,7 +1531,7 @@ static void fabric_defaults(struct fabric_port *port)
 	port->random = 1;
 	port->level[0] = 0xff;
 	for (c = 0; c < FABRIC_CLASSES; c++) {
-		cfg->class[c].quantum = 9216;
+		cfg->class[c] = fabric_default_class;
 		port->class[c].stalled_ns = FABRIC_NEVER;
 	}
 }
@@ -1651,8 +1652,9 @@ static int fabric_dump(struct Qdisc *sch, struct sk_buff *skb)
 	      nla_put_u32(skb, TCA_FABRIC_BUFFER_ID, b->id) ||
 	      nla_put_u64_64bit(skb, TCA_FABRIC_BUFFER_BYTES, b->bytes, TCA_FABRIC_PAD) ||
 	      nla_put_u16(skb, TCA_FABRIC_PAUSE_QUANTA, cfg->quanta);
-	for (c = 0; !err && c < FABRIC_CLASSES; c++)
-		err = fabric_dump_class(skb, &cfg->class[c], c);
+	for (c = 0; !err && c < FABRIC_CLASSES; c++)	/* short dumps: ports are read often */
+		if (memcmp(&cfg->class[c], &fabric_default_class, sizeof(fabric_default_class)))
+			err = fabric_dump_class(skb, &cfg->class[c], c);
 	spin_unlock_bh(&b->lock);
 	if (err) {
 		nla_nest_cancel(skb, nest);

@@ -3,7 +3,8 @@
  * The user's side of the `fabric` queueing discipline: one instance is one egress port of a switch or of a host.
  *
  * Times are nanoseconds, sizes are bytes of frame (Ethernet header included, FCS not), rates are bit/s.
- * An attribute that is absent from a change leaves its setting as it is.
+ * An attribute that is absent from a change leaves its setting as it is; a dump leaves out the classes that are as
+ * they are in a new port: all zero but for a quantum of 9216.
  */
 #ifndef _UAPI_SCH_FABRIC_H
 #define _UAPI_SCH_FABRIC_H

@@ -192,6 +192,15 @@ def test_every_configuration_survives_the_way_there_and_back(config: PortConfig)
     assert decode(encode(config)) == config
 
 
+def test_classes_left_out_are_as_in_a_new_port() -> None:
+    """The kernel leaves out what nobody has set; its default quantum is the header's and ours."""
+    plain = b"".join(
+        attribute(kind, payload) for kind, payload in attribute_list(encode(PortConfig(rate_bps=5))) if kind != 12
+    )
+    assert decode(plain) == PortConfig(rate_bps=5)
+    assert f"quantum of {ClassConfig().quantum_bytes}" in HEADER
+
+
 def test_unknown_attributes_of_a_newer_kernel_are_passed_over() -> None:
     """Only known ones are read."""
     config = PortConfig(rate_bps=5)
