@@ -53,10 +53,14 @@ def started(
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """End the guest with everything in its session and reap it; nothing happens when it has ended by itself."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    """End the guest with everything in its session and reap it; nothing happens when it has ended by itself.
+
+    One that is reaped already is left alone: its number may be somebody else's by now.
+    """
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     if process.stdout is not None:
         process.stdout.close()
 

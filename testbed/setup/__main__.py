@@ -51,6 +51,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
+    sys.stderr.write(f"run: ended by signal {number}\n")
     sys.exit(128 + number)
 
 

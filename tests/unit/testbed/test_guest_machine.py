@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.guest import process
 from testbed.guest.machine import CHECKOUT, Boot, boot
 from topologies.errors import RunFailed, UserError
 
@@ -150,3 +151,10 @@ def wait_for_text(file: Path) -> str:
             return text
         time.sleep(0.01)
     raise AssertionError(f"{file} never came")
+
+
+def test_a_guest_that_has_ended_is_not_killed_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its process number may have been given to somebody else."""
+    monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("killed a stranger"))
+    with process.started(["true"], cpu=min(os.sched_getaffinity(0)), directory=tmp_path, environment={}) as ended:
+        ended.wait()
