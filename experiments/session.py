@@ -87,7 +87,10 @@ def run(experiment: Experiment, request: Request, checked: Checked, folder: RunF
             _run_here(experiment, request, checked, folder, console)
     except TestbedError as error:
         folder.results.unlink(missing_ok=True)
-        write_json(folder.error, {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code})
+        if not folder.error.exists():  # the guest's side knows best what kind of failure it was
+            write_json(
+                folder.error, {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
+            )
         raise
     write_json(folder.wall, {"total_s": console.elapsed_s, "marks_s": console.marks})
     _conclude(folder, console)
