@@ -15,7 +15,7 @@ from tests.guest.runs import SCRIPTS, Running, started
 FLOWS = SCRIPTS / "two_flows.py"
 SHORT, LONG = "flow=1M", "flow=100G"
 NOTICED_S = 240
-"""Most deaths are noticed at once; a process lost while the kernel changes its memory only by the guest's standstill."""
+"""Most deaths are noticed at once; one while the kernel changes the process's memory only by the guest's standstill."""
 WATCHED = ("/etc", "/usr/bin", "/usr/local", "/usr/lib/python3", "/var/lib/openvswitch", "/lib/modules")
 """Folders that nothing but a package manager writes to: a guest sees them as its own."""
 SHARED = ("/run", "/run/netns", "/run/openvswitch", "/dev/shm", "/sys/class/net", "/tmp")
