@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -35,15 +36,22 @@ def ensure(cache: Path, progress: Progress) -> None:
                 f"{cache} has less than {_SPACE_BYTES // 10**9} GB free, which building the guest kernel takes",
                 "free some, or set FABRIC_TESTBED_CACHE to a folder on a larger disk",
             )
-        with tempfile.TemporaryDirectory(prefix="building-", dir=cache) as directory:
-            _build(Path(directory), cache, progress)
+        with (
+            tempfile.TemporaryDirectory(prefix="building-", dir=cache) as directory,
+            tempfile.TemporaryDirectory(prefix="building-", dir=tree_folder(cache)) as folder,
+        ):
+            _build(Path(directory), Path(folder) / "linux", cache, progress)
 
 
-def _build(directory: Path, cache: Path, progress: Progress) -> None:
+def tree_folder(cache: Path) -> Path:
+    """Where the source is unpacked: the cache, unless make would stumble over its path."""
+    return Path("/var/tmp") if re.search(r"[\s:]", str(cache)) else cache
+
+
+def _build(directory: Path, tree: Path, cache: Path, progress: Progress) -> None:
     key = kernel.key()  # now: an edit of ours during the build does not make this the edited kernel
     progress.say("building the guest kernel (once; it takes about four minutes on two cores)")
     apt = PrivateApt(directory / "apt", _sources(), progress)
-    tree = directory / "linux"
     source = _edited_source(apt, tree, progress)
     options = kernel.config_options()
     _configure(tree, options, progress)

@@ -8,7 +8,7 @@ from testbed.guest import kernel, kernel_additions, kernel_edits
 from testbed.guest.kernel_additions import Addition
 from testbed.guest.kernel_edits import Edit, EditMismatchError, apply_edits
 from testbed.setup.apt_sources import Source, machine_sources, parse_deb822, parse_one_line
-from testbed.setup.guest_kernel import dropped_options
+from testbed.setup.guest_kernel import dropped_options, tree_folder
 from testbed.setup.linux_source import candidates, wanted_sources
 from topologies.errors import MissingFeature
 
@@ -189,6 +189,12 @@ def test_an_option_that_the_kernel_dropped_is_named() -> None:
     wanted = {"CONFIG_A": "y", "CONFIG_B": "y", "CONFIG_C": "1000"}
     assert dropped_options(wanted, "CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_C=100\n") == ["CONFIG_B", "CONFIG_C"]
     assert dropped_options({"CONFIG_A": "y"}, "CONFIG_A=y\n") == []
+
+
+@pytest.mark.parametrize("cache", ["/home/u/my cache", "/mnt/a:b"])
+def test_the_kernel_is_not_built_below_a_folder_that_make_cannot_name(cache: str) -> None:
+    assert tree_folder(Path(cache)) == Path("/var/tmp")
+    assert tree_folder(Path("/home/u/.cache")) == Path("/home/u/.cache")
 
 
 def test_of_the_finished_kernels_the_newest_is_found(tmp_path: Path) -> None:
