@@ -28,6 +28,10 @@ class HostSettings(BaseModel):
     )
     rto_min: str = Field("200ms", description="least retransmission timeout of TCP")
     socket_buffer: str = Field("64MiB", description="most that TCP's autotuning may give one socket, each way")
+    output_limit: str = Field(
+        "256KiB",
+        description="most that one socket may have waiting in its NIC (TCP small queues); other sockets wait behind it",
+    )
     initial_window: int = Field(10, ge=1, le=65535, description="TCP's initial congestion window, in segments")
     delayed_ack: Literal["on", "off"] = Field("on", description="off acknowledges every arrival at once (quickack)")
     sack: Literal["on", "off"] = Field("on", description="TCP selective acknowledgements")
@@ -40,7 +44,7 @@ class HostSettings(BaseModel):
         description="interrupt moderation: a NIC hands arrivals over, merged (GRO), this late at most; off: at once",
     )
 
-    @field_validator("rto_min", "moderation", "socket_buffer")
+    @field_validator("rto_min", "moderation", "socket_buffer", "output_limit")
     @classmethod
     def _readable(cls, value: str, info: ValidationInfo) -> str:
         """A unit that can be read and a size the kernel can hold; pydantic names the field."""
@@ -73,6 +77,7 @@ class HostSettings(BaseModel):
             "net/ipv4/tcp_ecn": {"off": "0", "on": "1", "passive": "2"}[self.ecn],
             "net/ipv4/tcp_rmem": f"{_RESERVED_BYTES} {min(131072, most)} {most}",
             "net/ipv4/tcp_wmem": f"{_RESERVED_BYTES} {min(16384, most)} {most}",
+            "net/ipv4/tcp_limit_output_bytes": str(parse_size(self.output_limit)),
             "net/ipv4/tcp_no_metrics_save": "1",
             "net/ipv4/tcp_slow_start_after_idle": _bit(self.slow_start_after_idle),
             "net/ipv4/tcp_timestamps": _bit(self.timestamps),
@@ -91,7 +96,7 @@ def quiet_sysctls() -> dict[str, str]:
 
 
 def _check_quantity(name: str, value: str) -> None:
-    if name == "socket_buffer":
+    if name in ("socket_buffer", "output_limit"):
         if not _RESERVED_BYTES <= parse_size(value) < 2**31:
             raise UserError(f"'{value}' is not between 4096 B and 2 GiB")
     elif name == "moderation":
