@@ -28,15 +28,15 @@ def four_at_400g(run_experiment: RunExperiment) -> Run:
 
 
 def test_16_mb_at_100_gbps(eight_at_100g: Run) -> None:
-    assert eight_at_100g.best_share(16 * MB, 100e9) >= 0.83
+    assert eight_at_100g.best_share(16 * MB, 100e9) >= 0.95
 
 
 def test_64_mb_at_100_gbps(eight_at_100g: Run) -> None:
-    assert eight_at_100g.best_share(64 * MB, 100e9) >= 0.80
+    assert eight_at_100g.best_share(64 * MB, 100e9) >= 0.95
 
 
 def test_64_mb_at_400_gbps(four_at_400g: Run) -> None:
-    assert four_at_400g.best_share(64 * MB, 400e9) >= 0.80
+    assert four_at_400g.best_share(64 * MB, 400e9) >= 0.95
 
 
 def test_rows_follow_from_bytes_and_time(eight_at_100g: Run) -> None:
