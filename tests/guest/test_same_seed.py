@@ -74,10 +74,12 @@ def test_captures_are_equal_to_the_byte(first: Run, again: Run) -> None:
 
 
 def test_another_seed_is_another_run(first: Run, other: Run) -> None:
-    """Other initial sequence numbers and ports, and so other hashes: no capture is the same."""
+    """Other initial sequence numbers and ports, and so other hashes: no capture is the same.
+
+    The times may be: flows that share no link fill theirs, whichever spine they take.
+    """
     assert not set(hashes(first).values()) & set(hashes(other).values())
     assert [path.sport for path in first.results.paths] != [path.sport for path in other.results.paths]
-    assert first.results.rows != other.results.rows
 
 
 def test_captures_hold_every_packet(first: Run) -> None:
