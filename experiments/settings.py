@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from topologies.errors import UserError
-from topologies.units import parse_delay, parse_rate, parse_size
+from topologies.units import parse_delay, parse_flops, parse_rate, parse_size
 
 
 class Settings(BaseModel):
@@ -50,6 +50,8 @@ Delay = Annotated[int, _from_text(parse_delay)]
 """Nanoseconds, written `5us`."""
 Rate = Annotated[int, _from_text(parse_rate)]
 """Bits per second, written `25G`."""
+Flops = Annotated[int, _from_text(parse_flops)]
+"""Floating-point operations per second, written `2T`."""
 Words = Annotated[tuple[str, ...], _from_text(_words)]
 """Several names, written `gather,scatter`."""
 Integers = Annotated[tuple[int, ...], _from_text(_words)]

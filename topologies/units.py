@@ -22,6 +22,7 @@ _SIZE = {
     **{f"{p}{s}": 1000 ** (i + 1) for i, p in enumerate("kmgt") for s in ("", "b")},
     **{f"{p}i{s}": 1024 ** (i + 1) for i, p in enumerate("kmgt") for s in ("", "b")},
 }
+_FLOPS = {prefix: 1000**power for power, prefix in enumerate(("", "k", "m", "g", "t", "p"))}
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z/]*)\s*", re.IGNORECASE)
 
 
@@ -50,6 +51,11 @@ def parse_delay(text: str | int) -> int:
 def parse_size(text: str | int) -> int:
     """`64M` and `64MB` are 64e6 bytes, `64MiB` and `64Mi` are 64 x 2**20, a bare number is bytes.  Raises UserError."""
     return _parse(text, kind="size", units=_SIZE, example="64M, 25MiB or 1500")
+
+
+def parse_flops(text: str | int) -> int:
+    """`312T`, `2.5T`, `500G` -> floating-point operations per second (SI prefixes).  Raises UserError."""
+    return _parse(text, kind="speed in FLOP/s", units=_FLOPS, example="312T or 500G")
 
 
 def _format(value: int, steps: Mapping[str, int]) -> str:

@@ -1,0 +1,62 @@
+"""How long a data-parallel step must take, from its parts measured apart.  Pure.
+
+serial      compute + communication
+overlapped  a bucket is sent once its gradients exist and the one before it is through:
+            max(compute, communication) + the ends, that is the time before the first bucket exists, or the last
+            bucket after the backward pass (facts.md 4.4, "overlap bound")
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import mean
+
+from experiments.training.timeline import Kind, StepRecord
+
+
+def serial_ns(compute_ns: float, communication_ns: float) -> float:
+    """Nothing overlaps."""
+    return compute_ns + communication_ns
+
+
+def overlapped_ns(
+    compute_ns: float, communication_ns: float, *, ready_ns: Sequence[float], sizes_bytes: Sequence[int]
+) -> float:
+    """Buckets in the order in which they are sent; each takes its share by size of the communication.
+
+    `ready_ns` counts from the step's start.
+    """
+    if len(ready_ns) != len(sizes_bytes):
+        raise ValueError(f"{len(ready_ns)} instants for {len(sizes_bytes)} buckets")
+    end_ns, total_bytes = 0.0, sum(sizes_bytes)
+    for ready, size_bytes in zip(ready_ns, sizes_bytes, strict=True):
+        end_ns = max(end_ns, ready) + communication_ns * size_bytes / total_bytes
+    return max(compute_ns, end_ns)
+
+
+def compute_ns(records: Sequence[Sequence[StepRecord]]) -> float:
+    """Device time of a step: mean over ranks and the steps that count."""
+    steps = [record for of_rank in records for record in of_rank if record.number >= 0]
+    return float(
+        mean(sum(it.end_ns - it.start_ns for it in step.intervals if it.kind is Kind.COMPUTE) for step in steps)
+    )
+
+
+def step_ns(records: Sequence[Sequence[StepRecord]]) -> float:
+    """From the first rank's start to the last rank's end: mean over the steps that count."""
+    across = [steps for steps in zip(*records, strict=True) if steps[0].number >= 0]
+    starts = [min(each.start_ns for each in steps) for steps in across]
+    ends = [max(each.end_ns for each in steps) for steps in across]
+    # Steps follow each other without a gap; from start to start a rank that began late is not counted twice.
+    gaps = [later - earlier for earlier, later in pairwise(starts)]
+    return float(mean([*gaps, ends[-1] - starts[-1]]))
+
+
+def buckets(records: Sequence[Sequence[StepRecord]]) -> tuple[list[float], list[int]]:
+    """When each bucket of a step was ready (mean) and its size, in the order in which they were sent."""
+    steps = [record for of_rank in records for record in of_rank if record.number >= 0]
+    sent = [[each for each in step.intervals if each.kind is Kind.COMMUNICATION] for step in steps]
+    ready = [
+        mean(one.start_ns - step.start_ns for one, step in zip(across, steps, strict=True))
+        for across in zip(*sent, strict=True)
+    ]
+    return ready, [each.size_bytes for each in sent[0]]
