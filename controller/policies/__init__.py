@@ -6,10 +6,11 @@ from types import MappingProxyType
 from controller.policies.base import Policy
 from controller.policies.ecmp import Ecmp
 from controller.policies.single import Single
+from controller.policies.up_down import UpDown
 from topologies.errors import UnknownName
 from topologies.registry import parse_parameters
 
-POLICIES: Mapping[str, type[Policy]] = MappingProxyType({policy.name: policy for policy in (Ecmp, Single)})
+POLICIES: Mapping[str, type[Policy]] = MappingProxyType({policy.name: policy for policy in (Ecmp, Single, UpDown)})
 """Name -> policy, in the order `./run list` shows them."""
 
 

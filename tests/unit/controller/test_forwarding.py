@@ -16,7 +16,7 @@ from topologies.graph import distances, leaf_of, leaves, switch_cables
 from topologies.model import Host, Interface, Link, Switch, Topology
 from topologies.registry import parse_topology
 
-FABRICS = ("star", "dumbbell", "leaf_spine", "leaf_spine:leaves=3,spines=5,hosts=2", "fat_tree:k=4", "rail")
+FABRICS = ("star", "dumbbell", "leaf_spine", "leaf_spine:leaves=3,spines=5,hosts=2", "fat_tree:k=4", "rail", "ring")
 IPV6, LLDP = 0x86DD, 0x88CC
 
 

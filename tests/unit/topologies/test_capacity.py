@@ -22,6 +22,7 @@ G = 10**9
         ("fat_tree:k=8", 6400),
         ("fat_tree:uplink_rate=10G", 80),
         ("rail", 800),
+        ("ring", 200),
         ("topologies/two_rates.yaml", 300),
         ("topologies/tapered_zones.yaml", 100),
     ],

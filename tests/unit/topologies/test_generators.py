@@ -17,6 +17,7 @@ PARAMETERS: Mapping[str, st.SearchStrategy[dict[str, int]]] = {
     "dumbbell": st.fixed_dictionaries({"hosts": st.integers(1, 12)}),
     "leaf_spine": st.fixed_dictionaries({"leaves": SMALL, "hosts": SMALL, "spines": SMALL, "cables": SMALL}),
     "fat_tree": st.fixed_dictionaries({"k": st.sampled_from([2, 4, 6])}),
+    "ring": st.fixed_dictionaries({"switches": st.integers(3, 9), "hosts": SMALL}),
     "rail": st.fixed_dictionaries({"hosts": SMALL, "rails": SMALL, "spines": SMALL, "cables": SMALL}),
 }
 FABRICS = st.sampled_from(sorted(PARAMETERS)).flatmap(
@@ -76,6 +77,20 @@ def test_leaf_spine_has_a_path_per_spine_and_pair_of_cables(values: dict[str, in
     assert len(topology.links) == len(topology.hosts) + count * values["spines"] * cables
     if count > 1:
         assert path_count(topology, "leaf1", f"leaf{count}") == values["spines"] * cables**2
+
+
+@settings(deadline=None)
+@given(PARAMETERS["ring"])
+def test_a_ring_has_two_ways_to_the_opposite_switch_and_choice_0_is_clockwise(values: dict[str, int]) -> None:
+    topology = TOPOLOGIES["ring"].build(values)
+    count, per_switch = values["switches"], values["hosts"]
+    assert len(topology.links) == count * (per_switch + 1)
+    for place in range(count):
+        for steps in range(1, count):
+            here, there = f"s{place + 1}", f"s{(place + steps) % count + 1}"
+            assert path_count(topology, here, there) == (2 if 2 * steps == count else 1)
+            clockwise = next_hops(topology, here, there)[0].name == f"{here}-eth{per_switch + 1}"
+            assert clockwise == (2 * steps <= count)
 
 
 @pytest.mark.parametrize("k", [2, 4, 6, 8])
@@ -149,6 +164,7 @@ def test_uplinks_follow_the_hosts_unless_told_otherwise() -> None:
         ("fat_tree", {"k": 5}, "k: 5 is odd"),
         ("fat_tree", {"k": 0}, "k: 0 is not in"),
         ("rail", {"rails": 0}, "rails: 0 is not in"),
+        ("ring", {"switches": 2}, "switches: 2 is not in 3..250"),
     ],
 )
 def test_nonsense_is_refused_by_the_name_of_the_parameter(

@@ -56,6 +56,7 @@ def has_mininet(interpreter: str) -> bool:
         ("leaf_spine", "leaf_spine,4,4,4"),
         ("fat_tree", "fat_tree,4"),
         ("rail", "rail,2,3,1"),
+        ("ring", "ring,4,1"),
     ],
 )
 def test_custom_files_load_as_mn_loads_them(interpreter: str, name: str, spec: str) -> None:
