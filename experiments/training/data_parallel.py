@@ -20,6 +20,7 @@ from experiments.training.shape import Shape
 from experiments.training.text import batch, corpus
 from experiments.training.timeline import Recorder, StepRecord
 from experiments.training.transformer import Occupy, Transformer
+from testbed.workers.counters import read_header_bytes
 from testbed.workers.rank import Rank
 
 MIB = 1 << 20
@@ -58,6 +59,8 @@ class Trained:
     """Every parameter, float32."""
     buckets_bytes: tuple[int, ...]
     """As DDP made them in its last step, first sent first."""
+    payload_bytes: int
+    """That TCP of this host sent in all steps, warm-up included, headers excluded."""
 
 
 def occupation(recorder: Recorder, device: Device, tokens: int) -> Occupy:
@@ -79,22 +82,37 @@ def train(rank: Rank, plan: Plan, devices: Sequence[Device]) -> Trained:
     gradients = Gradients(model, plan, recorder)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
     text, losses = corpus(), []
+    sent = Sent(rank)
     for number in range(-plan.warmup, plan.steps):
-        if number == -plan.warmup:
-            rank.line_up("first step")
         gradients.begin_step()
         with rank.operation("training step", 4 * plan.shape.parameters), recorder.step(number):
             loss = gradients.compute(partial(model_batch, text, plan, number, rank.rank))
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss)
-    rank.line_up("last step")
+    payload_bytes = sent.bytes()
     return Trained(
         steps=tuple(recorder.steps),
         losses=tuple(losses),
         weights=tuple(each.detach().numpy().tobytes() for each in model.parameters()),
         buckets_bytes=tuple(gradients.buckets_bytes),
+        payload_bytes=payload_bytes,
     )
+
+
+class Sent:
+    """What TCP of this rank's host sends from here on; all ranks start at one instant."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        rank.line_up("before the steps")
+        self._before = rank.counters()
+        rank.line_up("first step")
+
+    def bytes(self) -> int:
+        """Payload until now, once every rank has come this far."""
+        self._rank.line_up("last step")
+        return (self._rank.counters() - self._before).tx_payload_bytes(read_header_bytes())
 
 
 def model_batch(text: torch.Tensor, plan: Plan, step: int, rank: int, part: int) -> torch.Tensor:
