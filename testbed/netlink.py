@@ -14,7 +14,7 @@ from types import TracebackType
 
 from topologies.errors import RunFailed
 
-NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_ECHO, NLM_F_DUMP = 0x1, 0x4, 0x8, 0x300
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 NLM_F_ACK_TLVS = 0x200
 NLMSG_ERROR, NLMSG_DONE = 2, 3
@@ -126,6 +126,30 @@ class NetlinkSocket:
     def refusals(self, requests: Sequence[Request]) -> list[KernelRefused]:
         """Does all of it that can be done and returns what could not: for probes and for clean-up."""
         return [refusal for request in requests for refusal in self._send([request])]
+
+    def ask(self, requests: Sequence[Request]) -> list[bytes]:
+        """The one answer of each request that reads, in order, in one batch.  Raises KernelRefused.
+
+        The answers of a whole batch must fit into the receive buffer: a thousand or so.
+        """
+        first = self._sequence + 1
+        self._sequence += len(requests)
+        parts = [
+            _HEADER.pack(16 + len(it.body), it.kind, NLM_F_REQUEST | NLM_F_ECHO, first + number, 0) + it.body
+            for number, it in enumerate(requests)
+        ]
+        self._socket.send(b"".join(parts))
+        answers: list[bytes] = []
+        while len(answers) < len(requests):
+            for kind, flags, sequence, payload in self._receive():
+                if sequence != first + len(answers):
+                    continue
+                if kind == NLMSG_ERROR:
+                    code = -struct.unpack_from("=i", payload)[0]
+                    what = requests[len(answers)].what
+                    raise KernelRefused(code=code, what=what, explanation=_explanation(flags, payload))
+                answers.append(payload)
+        return answers
 
     def _send(self, requests: Sequence[Request]) -> list[KernelRefused]:
         # Only the last message asks for an answer: an answer per message would overflow the receive buffer, because

@@ -18,6 +18,7 @@ from testbed.port.books import broken
 from testbed.port.config import ClassConfig, PortConfig
 from testbed.port.interface import Egress, PortCounters
 from testbed.port.netlink import HANDLE, KIND, change, decode, decode_stats, make
+from testbed.port.peaks import Peaks
 from testbed.port.stats import Drops, PortStats
 from testbed.traffic_control import TC_H_ROOT, TrafficControl, tcmsg
 from topologies.errors import InternalError, MissingFeature, UserError
@@ -38,7 +39,7 @@ class FabricPort:
     def __init__(self, configs: Mapping[str, PortConfig] | None = None) -> None:
         """`configs` says what each interface's port is told; without it every port is plain."""
         self._configs = None if configs is None else dict(configs)
-        self._peaks: dict[str, int] = {}
+        self.peaks = Peaks()
 
     def check_kernel(self, route: NetlinkSocket) -> None:
         """Makes a port on the loopback interface and removes it.  Raises MissingFeature where the kernel cannot."""
@@ -100,8 +101,7 @@ class FabricPort:
     def counters(self, egress: Egress, found: TrafficControl) -> PortCounters:
         """What it did; the highest queue is over all readings, because the kernel forgets it with each."""
         stats = self.stats(egress, found)
-        self._peaks[egress.interface] = peak = max(self._peaks.get(egress.interface, 0), stats.peak_bytes)
-        classes = stats.classes
+        peak, classes = self.peaks.note(egress.interface, stats.peak_bytes), stats.classes
         return PortCounters(
             sent_packets=stats.delivered_packets,
             sent_bytes=stats.delivered_bytes,
