@@ -44,6 +44,7 @@ from testbed.probe import probe
 from testbed.workers.job import Job
 from testbed.workers.occupant import Program
 from testbed.workers.seat import Seat
+from testbed.workers.syscalls import set_timer_slack
 from topologies.errors import RunFailed, TestbedError, UnknownName
 from topologies.json_form import from_json
 from topologies.model import Topology
@@ -205,6 +206,8 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
     host = parse_settings(HostSettings, wanted, prefix=HOST_PREFIX)
     for warning in plan.warnings(wanted):
         say(f"warning: {warning}")
+    # We let ranks go at their line-ups: with Linux's 50 us of slack, other timers would move their start.
+    set_timer_slack(1)
     with ExitStack() as stack:
         fabric = stack.enter_context(Fabric(topology=topology, hosts=host, port=plan.port()))
         say(f"fabric: {len(topology.switches)} switches, {len(topology.hosts)} hosts, {len(topology.links)} links")

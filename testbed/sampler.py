@@ -4,9 +4,9 @@
         ...                                         # traffic
     queue = sampler.series()["leaf1-eth4"].of_class(0, "queue_bytes")    # numpy, one number per sample
 
-The process sleeps until each instant (timer slack 1 ns) and asks the kernel for the chosen ports only, in one system
-call per network namespace.  Under the virtual clock that takes no time: samples are taken 1 ns after their instants,
-and the traffic is the same as without them.  Under the real clock it takes a processor.
+The process sleeps until each instant and asks the kernel for the chosen ports only, in one system call per network
+namespace.  Under the virtual clock that takes no time, and the traffic is the same as without it; samples are taken
+at entry and then `PHASE_NS` after every period.  Under the real clock it takes a processor.
 
 High-water marks are forgotten by the kernel at each reading.  What the sampler reads is folded back into
 `Fabric.counters()`, at once; a series, the other way round, lacks a mark that somebody else read between two samples.
@@ -42,12 +42,18 @@ CLASS_DEFAULTS: Final = (
 )
 LEAST_PERIOD_NS = 100
 """Below it a sampler would read several times between two packets of 64 B at 400 Gb/s."""
+PHASE_NS = 377
+"""Software's timers fall due at round distances from each other, with 1 ns of slack at best: one that fell due in the
+very nanosecond of a sample would fire that nanosecond early.
+"""
 
 _CHUNK = 1024
 """Readings of one port that are kept raw before they are decoded together."""
 _PEAK: Final = struct.Struct("=Q")
 _PEAK_OFFSET = 32
 """Of `peak_bytes` in struct fabric_xstats."""
+TIMER_SLACK_NS = 1
+"""The least that Linux knows."""
 _TIMER_ABSTIME, _CLOCK_MONOTONIC = 1, 1
 
 
@@ -66,7 +72,7 @@ class Series:
     @property
     def time_ns(self) -> Column:
         """Of each sample, since the sampler's entry."""
-        return np.subtract(self["now_ns"], self.start_ns)
+        return self["now_ns"] - self.start_ns
 
     def __getitem__(self, name: str) -> Column:
         """A field of the whole port.  Raises UnknownName."""
@@ -84,7 +90,8 @@ class Series:
 
     def total(self, name: str) -> Column:
         """A field of the classes, summed over them."""
-        return np.sum([self.of_class(index, name) for index in self.classes] or [self.of_class(0, name)], axis=0)
+        columns = [self.of_class(index, name) for index in self.classes] or [self.of_class(0, name)]
+        return np.asarray(np.sum(columns, axis=0), dtype=np.int64)
 
 
 class Sampler:
@@ -230,7 +237,7 @@ class _Reader:
             # An instant that passed meanwhile (the real clock only) is left out: no burst of late samples.
             late = max(0, time.monotonic_ns() - when_ns) // self.period_ns
             when_ns += self.period_ns * (1 + late)
-            _sleep_until(when_ns)
+            _sleep_until(when_ns + PHASE_NS - TIMER_SLACK_NS)
         self._decode(fields)
         return [_appended(parts) for parts in self.done]
 
@@ -265,7 +272,7 @@ def _fork(reader: _Reader, fields: tuple[Sequence[str], Sequence[str]]) -> tuple
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         die_with_parent(signal.SIGKILL, parent_pid=parent)
         os.close(answer)
-        set_timer_slack(1)
+        set_timer_slack(TIMER_SLACK_NS)
         try:
             found: object = reader.work(write, fields)
         except TestbedError as error:
