@@ -97,11 +97,11 @@ def _ring_order(topology: Topology) -> list[str]:
     return order
 
 
-def _without_watchdog(lossless: Lossless) -> Lossless:
+def _without_watchdog(_port: str, lossless: Lossless) -> Lossless:
     return replace(lossless, watchdog=None)
 
 
-def _with_watchdog(lossless: Lossless) -> Lossless:
+def _with_watchdog(_port: str, lossless: Lossless) -> Lossless:
     return replace(lossless, watchdog=Watchdog(limit_ns=LIMIT_NS))
 
 

@@ -29,7 +29,8 @@ BIN_NS = 10_000
 """Of what receivers note."""
 DATA = 3
 """The class that pauses are about: the policies' data class."""
-Change = Callable[[Lossless], Lossless]
+Change = Callable[[str, Lossless], Lossless]
+"""A switch port and its PFC settings by the policy -> those to put in force."""
 Reading = Mapping[str, PortStats]
 
 
@@ -117,7 +118,7 @@ class Stage:
         """Puts other PFC settings in force at every switch port, at once and while traffic runs."""
         decisions = self.lab.plan.decisions
         configs = {
-            name: self.lab.plan.config(replace(each, lossless=change(each.lossless)))
+            name: self.lab.plan.config(replace(each, lossless=change(name, each.lossless)))
             for name, each in decisions.items()
             if each.is_switch and each.lossless is not None
         }
@@ -130,7 +131,7 @@ class Stage:
         try:
             yield
         finally:
-            self.change(lambda lossless: lossless)
+            self.change(lambda _, lossless: lossless)
 
     def play(
         self,

@@ -1,9 +1,8 @@
 r"""A broken NIC that pauses its switch for ever, and the watchdog that ends it.
 
-    victim --+                           h1 sends to the broken host and to another; what waits for the first fills the
-    h1 ------[leaf1]====[leaf2]--> hN    buffers all the way back, h1's NIC is paused, and the second flow starves too
-                            |
-                            +----> h(N-1)
+    h1 --[leaf1]====[leaf2]--> hN          h1 sends to the broken host and to another; what waits for the first fills
+                        |                  the buffers all the way back, h1's NIC is paused, and the second flow, the
+                        +----> h(N-1)      victim, starves too
 
 Four times: without a watchdog; with one that drops; with one that ignores the pause; and a pause that is shorter than
 the limit.  The limit is the policy's.  A storm is PFC frames from a raw socket, repeated before they run out.
@@ -14,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from controller.port_policies.decision import Lossless
 from controller.port_policies.settings import Watchdog
 from experiments.port_plan import PortPlan
 from experiments.workloads.pfc.scenario import Scenario, nic_rate_bps, port_to
@@ -37,8 +35,8 @@ STARVED = 0.01
 VICTIM, AFTERWARDS = 1, 2
 """Numbers of streams."""
 QUEUE_NS = 10_000
-"""For so long before the storm a second host sends to the broken one: a pause counts from the first packet that waits
-behind it, so there is one when it comes."""
+"""For so long before the storm the victim's receiver sends to the broken host as well, so that something waits when the
+pause comes: the watchdog counts from the first packet that waits behind a pause."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +62,9 @@ class _Seen:
 
 
 def obstacle(plan: PortPlan) -> str:
-    """Four hosts and a limit."""
-    if len(plan.topology.hosts) < 4:
-        return "it needs four hosts at least"
+    """Three hosts and a limit."""
+    if len(plan.topology.hosts) < 3:
+        return "it needs three hosts at least"
     watchdog = plan.composition.ports.watchdog
     if watchdog is None or watchdog.limit_ns < LEAST_LIMIT_NS:
         return f"it needs a policy with a watchdog of {LEAST_LIMIT_NS / 1e6:g} ms at least: watchdog=200ms"
@@ -104,21 +102,18 @@ def _case(stage: Stage, name: str, watchdog: Watchdog | None, storm_ns: int, lim
 
 
 def _watched(watchdog: Watchdog | None) -> Change:
-    def change(lossless: Lossless) -> Lossless:
-        return replace(lossless, watchdog=watchdog)
-
-    return change
+    return lambda _, lossless: replace(lossless, watchdog=watchdog)
 
 
 def _play(stage: Stage, case: _Case, limit_ns: int) -> dict[str, Any]:
     """Streams before the storm, through it, and again when all is over."""
-    sender, second, *_, other, broken = (host.name for host in stage.lab.topology.hosts)
+    sender, *_, other, broken = (host.name for host in stage.lab.topology.hosts)
     until_ns, again_ns = case.storm.stop_ns, case.again_ns
     streams = [
         Stream(name="into the storm", source=sender, destination=broken, stop_ns=until_ns),
         Stream(name="victim", source=sender, destination=other, stop_ns=until_ns),
         Stream(name="afterwards", source=sender, destination=broken, start_ns=again_ns, stop_ns=again_ns + CALM_NS),
-        Stream(name="queue", source=second, destination=broken, start_ns=CALM_NS - QUEUE_NS, stop_ns=CALM_NS),
+        Stream(name="queue", source=other, destination=broken, start_ns=CALM_NS - QUEUE_NS, stop_ns=CALM_NS),
     ]
     seen, port = _Seen(), port_to(stage.lab.topology, broken)
     played = stage.play(

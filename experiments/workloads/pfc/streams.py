@@ -74,6 +74,9 @@ class Received:
     bins: tuple[int, ...]
     """Bytes in each interval since the common start."""
     out_of_order: int
+    first_ns: int
+    """After the common start: when the first came, and the last."""
+    last_ns: int
 
     def between(self, begin_ns: int, end_ns: int, bin_ns: int) -> float:
         """Bits per second over the bins that lie inside."""
@@ -131,7 +134,7 @@ class _Receiver:
     """One stream's socket at its destination."""
 
     def __init__(self, rank: Rank, number: int, window: Window) -> None:
-        self._packets = self._bytes = self._out_of_order = self._next = 0
+        self._packets = self._bytes = self._out_of_order = self._next = self._first_ns = self._last_ns = 0
         self._bins, self._bin_ns = [0] * (window.end_ns // window.bin_ns + 1), window.bin_ns
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_ROOM_BYTES)
@@ -147,6 +150,7 @@ class _Receiver:
                 (serial,) = _SERIAL.unpack_from(data)
                 self._out_of_order += serial < self._next
                 self._next = max(self._next, serial + 1)
+                self._first_ns, self._last_ns = self._first_ns or now_ns, now_ns
                 self._packets += 1
                 self._bytes += size
                 self._bins[now_ns // self._bin_ns] += size
@@ -156,7 +160,12 @@ class _Receiver:
     def outcome(self) -> Received:
         """So far."""
         return Received(
-            packets=self._packets, bytes=self._bytes, bins=tuple(self._bins), out_of_order=self._out_of_order
+            packets=self._packets,
+            bytes=self._bytes,
+            bins=tuple(self._bins),
+            out_of_order=self._out_of_order,
+            first_ns=self._first_ns,
+            last_ns=self._last_ns,
         )
 
 
@@ -203,7 +212,7 @@ class _BrokenNic:
 
     def act(self, now_ns: int) -> None:
         """Sends if it is time."""
-        if self._next_ns <= now_ns:
+        if self._next_ns <= now_ns and self._next_ns < self._storm.stop_ns:
             self._socket.send(self._frame)
             self._next_ns += self._storm.period_ns
 
