@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from topologies import dumbbell, fat_tree, leaf_spine, rail, ring, star
+from topologies import dumbbell, fat_tree, leaf_spine, rail, ring, star, wan
 from topologies.errors import UnknownName, UserError
 from topologies.generator import Generator
 from topologies.model import Topology
 
 TOPOLOGIES: Mapping[str, Generator] = MappingProxyType(
-    {module.GENERATOR.name: module.GENERATOR for module in (star, dumbbell, leaf_spine, fat_tree, rail, ring)}
+    {module.GENERATOR.name: module.GENERATOR for module in (star, dumbbell, leaf_spine, fat_tree, rail, ring, wan)}
 )
 """Name -> generator, in the order `./run list` shows them."""
 

@@ -18,6 +18,7 @@ PARAMETERS: Mapping[str, st.SearchStrategy[dict[str, int]]] = {
     "leaf_spine": st.fixed_dictionaries({"leaves": SMALL, "hosts": SMALL, "spines": SMALL, "cables": SMALL}),
     "fat_tree": st.fixed_dictionaries({"k": st.sampled_from([2, 4, 6])}),
     "ring": st.fixed_dictionaries({"switches": st.integers(3, 9), "hosts": SMALL}),
+    "wan": st.fixed_dictionaries({"sites": SMALL, "hosts": SMALL}),
     "rail": st.fixed_dictionaries({"hosts": SMALL, "rails": SMALL, "spines": SMALL, "cables": SMALL}),
 }
 FABRICS = st.sampled_from(sorted(PARAMETERS)).flatmap(
@@ -117,6 +118,25 @@ def test_fat_tree_names_tell_the_place() -> None:
         f"p{pod}a1" for pod in (1, 2, 3, 4)
     ]
     assert str(topology.interfaces_of["h16"][0].ip) == "10.4.2.2"
+
+
+@settings(deadline=None)
+@given(PARAMETERS["wan"])
+def test_a_wan_is_a_star_of_sites_with_the_cloud_in_the_middle(values: dict[str, int]) -> None:
+    topology = TOPOLOGIES["wan"].build(values)
+    sites, hosts = values["sites"], values["hosts"]
+    assert len(topology.hosts) == 1 + sites * (hosts + 1)
+    assert len(topology.links) == len(topology.hosts) + sites
+    assert leaf_of(topology, "cloud-eth0").name == "core"
+    assert all(leaf_of(topology, f"edge{site}-eth0").name == f"site{site}" for site in range(1, sites + 1))
+    assert all(path_count(topology, "site1", f"site{site}") == 1 for site in range(2, sites + 1))
+
+
+def test_a_long_distance_port_holds_a_round_trip_of_its_link() -> None:
+    topology = TOPOLOGIES["wan"].build({"sites": 1, "wan_rate": "1G", "wan_delay": "5ms"})
+    assert topology.link_named["site1-core"].buffer_bytes == 1_250_000
+    shallow = TOPOLOGIES["wan"].build({"sites": 1, "wan_delay": "5ms", "wan_buffer": "200kB"})
+    assert shallow.link_named["site1-core"].buffer_bytes == 200_000
 
 
 def test_a_rail_is_one_leaf() -> None:
