@@ -18,7 +18,7 @@ from typing import Any
 from controller.port_policies.decision import Lossless
 from controller.port_policies.settings import Watchdog
 from experiments.port_plan import PortPlan
-from experiments.workloads.pfc.scenario import Scenario, hosts_by_leaf
+from experiments.workloads.pfc.scenario import Scenario, hosts_by_leaf, nic_rate_bps
 from experiments.workloads.pfc.stage import BIN_NS, DATA, Played, Reading, Stage, sleep_until
 from experiments.workloads.pfc.streams import Stream, udp_port
 from topologies.dependency import cycle
@@ -63,7 +63,7 @@ class _Watched:
 def play(stage: Stage, duration_ns: int) -> None:
     """Streams, a look at what is left, the watchdogs, a last look."""
     lab, topology = stage.lab, stage.lab.topology
-    streams = _streams(topology, duration_ns)
+    streams = ring_streams(topology, duration_ns)
     seen = _Watched(stopped={}, later={}, freed={})
     with stage.ports(_without_watchdog):
         played = stage.play(
@@ -78,7 +78,7 @@ def play(stage: Stage, duration_ns: int) -> None:
     _claim(stage, line)
 
 
-def _streams(topology: Topology, duration_ns: int) -> list[Stream]:
+def ring_streams(topology: Topology, duration_ns: int) -> list[Stream]:
     """Every host to its counterpart two switches on, in the order of the ring."""
     racks = dict(zip((leaf.name for leaf in leaves(topology)), hosts_by_leaf(topology), strict=True))
     order = _ring_order(topology)
@@ -130,11 +130,8 @@ def _waiting(reading: Reading) -> int:
 
 def _line(stage: Stage, played: Played, seen: _Watched, circle: Sequence[str], duration_ns: int) -> dict[str, Any]:
     last_ns = duration_ns * 3 // 4
-    late = sum(played.goodput_bps(number, last_ns, duration_ns) for number in range(len(played.streams)))
-    offered = sum(
-        stage.lab.topology.link_of[stage.lab.topology.interfaces_of[stream.source][0].name].rate_bps
-        for stream in played.streams
-    )
+    late = played.goodput_bps(range(len(played.streams)), last_ns, duration_ns)
+    offered = sum(nic_rate_bps(stage.lab.topology, stream.source) for stream in played.streams)
     fired = [name for name in seen.freed if played.grown(name, "watchdog_fired")]
     return {
         "load_balancer": stage.lab.plan.composition.balancer_spec,
@@ -161,7 +158,7 @@ def _goodput(played: Played, duration_ns: int) -> list[dict[str, Any]]:
         {
             "from_us": begin_ns / 1e3,
             "goodput_Gbps": round(
-                sum(played.goodput_bps(i, begin_ns, begin_ns + step_ns) for i in range(len(played.streams))) / 1e9, 3
+                played.goodput_bps(range(len(played.streams)), begin_ns, begin_ns + step_ns) / 1e9, 3
             ),
         }
         for begin_ns in range(0, duration_ns, step_ns)

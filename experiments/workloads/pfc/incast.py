@@ -15,7 +15,7 @@ from typing import Any
 from experiments.port_plan import PortPlan
 from experiments.workloads.pfc.scenario import Scenario, headroom_bytes, port_to
 from experiments.workloads.pfc.stage import DATA, Change, Played, Stage
-from experiments.workloads.pfc.streams import Stream
+from experiments.workloads.pfc.streams import Received, Stream
 from testbed.counters import ETHERNET_HEADER_BYTES
 from topologies.model import Link
 
@@ -72,16 +72,16 @@ def _line(stage: Stage, name: str, headrooms: Mapping[str, int], played: Played)
     hot = port_to(topology, played.streams[0].destination)
     ingresses = [port_to(topology, stream.source) for stream in played.streams]
     nics = [topology.peer_of[port].name for port in ingresses]
-    came = [each for each in played.received if each.packets]
-    bits = 8 * (sum(each.bytes for each in came) - topology.mtu - ETHERNET_HEADER_BYTES)
-    span_ns = max(each.last_ns for each in came) - min(each.first_ns for each in came)
+    whole = Received.together(played.received)
+    bits = 8 * (whole.bytes - topology.mtu - ETHERNET_HEADER_BYTES)
+    span_ns = whole.last_ns - whole.first_ns
     return {
         "headroom": name,
         "headroom_bytes": headrooms[ingresses[0]],
         "headroom_peak_bytes": max(played.after[port].classes[DATA].headroom_peak_bytes for port in ingresses),
         "senders": len(played.streams),
         "sent": sum(each.packets for each in played.sent),
-        "received": sum(each.packets for each in played.received),
+        "received": whole.packets,
         "dropped_headroom": played.dropped("headroom"),
         "dropped": played.all_dropped,
         "line_share": round(bits * 1e9 / span_ns / topology.link_of[hot].rate_bps, 5),

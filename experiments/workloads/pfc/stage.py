@@ -70,9 +70,9 @@ class Played:
         """How much a counter of a port's data class grew."""
         return int(getattr(self.after[name].classes[DATA], counter) - getattr(self.before[name].classes[DATA], counter))
 
-    def goodput_bps(self, number: int, begin_ns: int, end_ns: int) -> float:
-        """Of one stream, frames counted whole, between two times after the start."""
-        return self.received[number].between(begin_ns, end_ns, BIN_NS)
+    def goodput_bps(self, numbers: Sequence[int], begin_ns: int, end_ns: int) -> float:
+        """Of these streams together, frames counted whole, between two times after the start."""
+        return Received.together([self.received[number] for number in numbers]).between(begin_ns, end_ns, BIN_NS)
 
 
 class Stage:

@@ -151,8 +151,8 @@ def _line(stage: Stage, case: _Case, played: Played, seen: _Seen, limit_ns: int)
     nic = topology.interfaces_of[storm.host][0].name
     frames = [pause.at_ns for pause in played.pauses if pause.port == nic]
     over_ns = frames[-1] + storm.pause_ns
-    calm = played.goodput_bps(VICTIM, CALM_NS // 4, CALM_NS)
-    late = played.goodput_bps(VICTIM, min(limit_ns + 2 * CALM_NS, storm.stop_ns - CALM_NS), storm.stop_ns)
+    calm = played.goodput_bps([VICTIM], CALM_NS // 4, CALM_NS)
+    late = played.goodput_bps([VICTIM], min(limit_ns + 2 * CALM_NS, storm.stop_ns - CALM_NS), storm.stop_ns)
     fired = [name for name in played.after if played.grown(name, "watchdog_fired")]
     return {
         "watchdog": case.name,

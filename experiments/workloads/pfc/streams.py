@@ -73,15 +73,37 @@ class Received:
     """Of frames, Ethernet header included."""
     bins: tuple[int, ...]
     """Bytes in each interval since the common start."""
+    lasts_ns: tuple[int, ...]
+    """When the last packet of each came; -1 for an interval in which none did."""
     out_of_order: int
     first_ns: int
     """After the common start: when the first came, and the last."""
     last_ns: int
 
+    @classmethod
+    def together(cls, several: Sequence["Received"]) -> "Received":
+        """What streams brought that share a port; order is a matter of each alone."""
+        return cls(
+            packets=sum(each.packets for each in several),
+            bytes=sum(each.bytes for each in several),
+            bins=tuple(map(sum, zip(*(each.bins for each in several), strict=True))),
+            lasts_ns=tuple(map(max, zip(*(each.lasts_ns for each in several), strict=True))),
+            out_of_order=sum(each.out_of_order for each in several),
+            first_ns=min((each.first_ns for each in several if each.packets), default=0),
+            last_ns=max(each.last_ns for each in several),
+        )
+
     def between(self, begin_ns: int, end_ns: int, bin_ns: int) -> float:
-        """Bits per second over the bins that lie inside."""
-        inside = self.bins[-(-begin_ns // bin_ns) : end_ns // bin_ns]
-        return sum(inside) * 8e9 / (len(inside) * bin_ns)
+        """Bits per second over the bins that lie inside, from arrival to arrival, so that no part of a packet is off.
+
+        Where none came in the bin before, or in the last one, its end counts instead.
+        """
+        first, after = -(-begin_ns // bin_ns), end_ns // bin_ns
+        since_ns, until_ns = (
+            self.lasts_ns[edge - 1] if edge and self.lasts_ns[edge - 1] >= 0 else edge * bin_ns
+            for edge in (first, after)
+        )
+        return sum(self.bins[first:after]) * 8e9 / (until_ns - since_ns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +158,7 @@ class _Receiver:
     def __init__(self, rank: Rank, number: int, window: Window) -> None:
         self._packets = self._bytes = self._out_of_order = self._next = self._first_ns = self._last_ns = 0
         self._bins, self._bin_ns = [0] * (window.end_ns // window.bin_ns + 1), window.bin_ns
+        self._lasts_ns = [-1] * len(self._bins)
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_ROOM_BYTES)
         self.socket.bind((rank.addresses[rank.rank], udp_port(number)))
@@ -154,6 +177,7 @@ class _Receiver:
                 self._packets += 1
                 self._bytes += size
                 self._bins[now_ns // self._bin_ns] += size
+                self._lasts_ns[now_ns // self._bin_ns] = now_ns
         except BlockingIOError:
             return
 
@@ -163,6 +187,7 @@ class _Receiver:
             packets=self._packets,
             bytes=self._bytes,
             bins=tuple(self._bins),
+            lasts_ns=tuple(self._lasts_ns),
             out_of_order=self._out_of_order,
             first_ns=self._first_ns,
             last_ns=self._last_ns,
