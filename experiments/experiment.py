@@ -20,6 +20,7 @@ import typer
 
 from experiments import run_folder
 from experiments.console import Console, fail
+from experiments.failure_schedule import read_failures
 from experiments.port_plan import PortSettings
 from experiments.request import HOST_PREFIX, PORT_PREFIX, Clock, Request, read_policy_file, split_settings
 from experiments.settings import Settings, describe_settings, parse_settings
@@ -44,6 +45,10 @@ class Experiment:
     policy: str = "ecmp"
     host: Mapping[str, str] = field(default_factory=dict)
     """Host settings that this experiment starts from where the user does not say otherwise."""
+    failures: Sequence[str] = ()
+    """What breaks where the user does not say otherwise."""
+    events_from: str = "run"
+    """Where times of failures and of the policy file count from: `run`, or the first `operation`."""
     needs_torch: bool = True
     """False spares the guest an import of three seconds."""
 
@@ -59,6 +64,24 @@ ClockOption = Annotated[
     str, typer.Option(help="virtual: exact, in the guest, without root.  real: this machine's kernel, as root.")
 ]
 SeedOption = Annotated[int, typer.Option(help="The same seed gives the same packets.", min=0, max=2**32 - 1)]
+FailuresOption = Annotated[
+    Path | None, typer.Option(help="File of failures, a line each, as `--failure` takes them.", show_default=False)
+]
+FailureOption = Annotated[
+    list[str],
+    typer.Option(
+        "--failure",
+        help="What breaks when, repeatable: `at 2ms link leaf1-spine2 down` (or up, rate 25G, loss 0.1%, "
+        "flap 10x every 1ms), `at 2ms switch spine1 down`.",
+        show_default=False,
+    ),
+]
+EventsFromOption = Annotated[
+    str,
+    typer.Option(
+        help="Times of failures and of the policy file count from the start of the `run`, or of its first `operation`."
+    ),
+]
 SetOption = Annotated[list[str], typer.Option("--set", help="key=value, repeatable; the keys are listed below.")]
 PcapOption = Annotated[
     str, typer.Option(help="Capture at: none, hosts, all, or NAME,... of hosts, switches or interfaces.")
@@ -78,6 +101,9 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
         topology: TopologyOption = experiment.topology,
         policy: PolicyOption = experiment.policy,
         policy_file: PolicyFileOption = None,
+        failures: FailuresOption = None,
+        failure: FailureOption = [],  # noqa: B006 - typer copies it
+        events_from: EventsFromOption = experiment.events_from,
         clock: ClockOption = "virtual",
         seed: SeedOption = 1,
         settings: SetOption = [],  # noqa: B006 - typer copies it
@@ -101,6 +127,8 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
             host={**experiment.host, **host},
             port=port,
             policy_changes=read_policy_file(policy_file),
+            failures=read_failures(failures, failure or ([] if failures else experiment.failures)),
+            events_from=events_from,
             pcap=pcap,
             mn_cli=mn_cli,
         )

@@ -11,6 +11,7 @@ import os
 import platform
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -25,14 +26,16 @@ from experiments.bounds import verdict
 from experiments.console import MARK
 from experiments.control import ControllerProcess
 from experiments.experiment import Experiment
+from experiments.failure_schedule import parse_failures
+from experiments.jobs import CommonStart, Work, check_together, cut_off
 from experiments.pcap import capture_points
-from experiments.policy_timer import PolicyTimer
 from experiments.port_plan import PortPlan, PortSettings
 from experiments.request import HOST_PREFIX, PORT_PREFIX, Request
 from experiments.results import Claim, FlowPath, LinkUse, Results, Row, write_results
 from experiments.run_folder import RunFolder, read_json, write_json
 from experiments.settings import parse_settings
 from experiments.socket_audit import Asked, SocketAudit
+from experiments.timeline import Timeline, events_from
 from testbed import clean
 from testbed.capture import Capture
 from testbed.counters import Counters
@@ -45,6 +48,7 @@ from testbed.workers.job import Job
 from testbed.workers.occupant import Program
 from testbed.workers.seat import Seat
 from testbed.workers.syscalls import set_timer_slack
+from testbed.workers.together import run_together
 from topologies.errors import RunFailed, TestbedError, UnknownName
 from topologies.json_form import from_json
 from topologies.model import Topology
@@ -68,12 +72,16 @@ class Lab:
     folder: RunFolder
     say: Say
     """Prints a line for the user."""
+    timeline: Timeline
+    """What happens at given instants."""
     rows: list[Row] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     sections: dict[str, Any] = field(default_factory=dict)
     busy_ns: int = 0
     _jobs: int = 0
     _largest_job: int = 0
+    _looking: threading.Lock = field(default_factory=threading.Lock)
+    """Jobs that run at once are watched in threads, and read the same counters and sockets."""
 
     @property
     def seed(self) -> int:
@@ -88,32 +96,73 @@ class Lab:
         connections: int = 1,
         process_group: bool = True,
         cc: str | None = None,
+        at_line_up: Callable[[str], None] | None = None,
     ) -> list[object]:
         """Runs `program(rank, *arguments)` on every host (or on `hosts`, in rank order); results in rank order.
 
         `cc` is this job's congestion control, where it differs from the run's.  At each line-up that is new, every
         socket of the job's hosts is asked what it runs.
 
-        Raises RunFailed naming the rank that died or got stuck, UnknownName for a host that does not exist.
+        Raises RunFailed naming the rank that died or got stuck, and the broken links that cut hosts off; UnknownName
+        for a host that does not exist.
         """
-        names = [host.name for host in self.topology.hosts] if hosts is None else list(hosts)
+        work = Work(
+            program=program,
+            arguments=arguments,
+            hosts=hosts,
+            connections=connections,
+            process_group=process_group,
+            cc=cc,
+            at_line_up=at_line_up,
+        )
+        return self.jobs([work])[0]
+
+    def jobs(self, works: Sequence[Work]) -> list[list[object]]:
+        """Runs several jobs at once, each with its own rendezvous; the results of each in rank order.
+
+        They go on together from a line-up called COMMON_START (testbed.workers.together), if they have one.
+        Raises what `job` raises, and UserError for jobs that cannot share a host.
+        """
+        hosts = [
+            [host.name for host in self.topology.hosts] if work.hosts is None else list(work.hosts) for work in works
+        ]
+        check_together(works, hosts)
+        start = CommonStart(len(works))
+        with ExitStack() as stack:
+            jobs = [self._job(work, names, start, stack) for work, names in zip(works, hosts, strict=True)]
+            try:
+                return run_together(jobs, on_failure=start.call_off)
+            except RunFailed as error:
+                cuts = cut_off(self.topology, self.timeline.down, [name for names in hosts for name in names])
+                raise RunFailed("\n".join([*cuts, str(error)])) from error
+
+    def _job(self, work: Work, names: Sequence[str], start: CommonStart, stack: ExitStack) -> Job:
         self._jobs += 1
         self._largest_job = max(self._largest_job, len(names))
         nodes = [self.fabric.net.get(name) for name in names]
-        with ExitStack() as stack:
-            if cc is not None:
-                for node in nodes:
-                    stack.enter_context(node.congestion_control(cc, instead_of=self.fabric.hosts.cc))
-            return Job(
-                seats=[self.seat(name) for name in names],
-                program=program,
-                arguments=arguments,
-                log_directory=self.folder.path / "ranks" / f"job-{self._jobs:02d}",
-                seed=self.seed,
-                connections=connections,
-                process_group=process_group,
-                observe=self._observer(nodes, cc or self.fabric.hosts.cc),
-            ).run()
+        if work.cc is not None:
+            for node in nodes:
+                stack.enter_context(node.congestion_control(work.cc, instead_of=self.fabric.hosts.cc))
+        look = self._observer(nodes, work.cc or self.fabric.hosts.cc)
+
+        def observe(label: str) -> None:
+            with self._looking:
+                look(label)
+                if work.at_line_up is not None:
+                    work.at_line_up(label)
+            start.wait(label)
+
+        return Job(
+            seats=[self.seat(name) for name in names],
+            program=work.program,
+            arguments=work.arguments,
+            log_directory=self.folder.path / "ranks" / f"job-{self._jobs:02d}",
+            seed=self.seed,
+            connections=work.connections,
+            process_group=work.process_group,
+            observe=observe,
+            began=self.timeline.begin,
+        )
 
     def _observer(self, nodes: Sequence[FabricHost], cc: str) -> Callable[[str], None]:
         """Looks at the job's sockets at each line-up whose label is new."""
@@ -223,6 +272,15 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
         fabric.connect(controller.endpoint)
         ready = controller.wait_ready()
         say(f"controller: {ready['rules']} rules on {ready['switches']} switches, all acknowledged")
+        timeline = stack.enter_context(
+            Timeline(
+                fabric,
+                plan,
+                steps=plan.steps(request.policy_changes),
+                failures=parse_failures(request.failures, topology),
+                zero=events_from(request.events_from),
+            )
+        )
         lab = Lab(
             request=request,
             topology=topology,
@@ -232,21 +290,23 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
             controller=controller,
             folder=folder,
             say=say,
+            timeline=timeline,
         )
         _prove_connectivity(lab)
         _write_manifest(lab, experiment, settings)
         before = lab.sample()
         points = fabric.taps(capture_points(request.pcap, topology))
         with Capture(interfaces=points, directory=folder.pcap) as capture:
-            with PolicyTimer(fabric, plan, plan.steps(request.policy_changes)) as timer:
-                experiment.run(lab, settings)
-                if request.mn_cli:
-                    _open_cli(lab)
+            timeline.ready()
+            experiment.run(lab, settings)
+            if request.mn_cli:
+                _open_cli(lab)
+            timeline.stop()
             _settle(lab)
-        if timer.events:
+        if timeline.events:
             fabric.verify()
-        lab.sections.setdefault("events", []).extend(timer.events)
-        _write_results(lab, before, [*capture.faults(), *timer.missed()])
+        lab.sections.setdefault("events", []).extend(timeline.events)
+        _write_results(lab, before, [*capture.faults(), *timeline.missed()])
 
 
 def _prove_connectivity(lab: Lab) -> None:

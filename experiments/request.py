@@ -31,6 +31,10 @@ class Request:
     """`--set port.KEY=VALUE`: what ports are made of."""
     policy_changes: str = ""
     """What the policy file says, word for word."""
+    failures: str = ""
+    """The failures, a line each (failure_schedule.py)."""
+    events_from: str = "run"
+    """Where the times of both count from."""
     pcap: str = "none"
     mn_cli: bool = False
 

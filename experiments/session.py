@@ -12,14 +12,16 @@ from pydantic import BaseModel
 
 from experiments.console import Console
 from experiments.experiment import Experiment
+from experiments.failure_schedule import parse_failures
 from experiments.pcap import capture_points
 from experiments.port_plan import PortPlan, PortSettings
 from experiments.request import HOST_PREFIX, PORT_PREFIX, Request
 from experiments.run_folder import RunFolder, read_json, write_json
 from experiments.settings import parse_all
+from experiments.timeline import events_from
 from testbed.host_settings import HostSettings
 from testbed.port.fabric_port import FabricPort
-from topologies.errors import MissingFeature, RunFailed, TestbedError
+from topologies.errors import MissingFeature, RunFailed, TestbedError, UserError
 from topologies.json_form import to_json
 from topologies.model import Topology
 from topologies.registry import parse_topology
@@ -51,6 +53,9 @@ def check(experiment: Experiment, request: Request) -> Checked:
         policy=request.policy, topology=topology, seed=request.seed, kind=cast("PortSettings", port).kind
     )
     plan.steps(request.policy_changes)
+    if parse_failures(request.failures, topology) and plan.kind != FabricPort.name:
+        raise UserError(f"--failure: ports of kind {plan.kind} cannot fail; leave port.kind out")
+    events_from(request.events_from)
     plan.host_settings(request.host)
     if request.clock == "real":
         _check_machine(plan.kind)

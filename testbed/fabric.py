@@ -76,6 +76,8 @@ class Fabric:
         self._routes: dict[str | None, NetlinkSocket] = {}
         self._in_force: dict[str, object] = {}
         self._metrics: dict[int, int] = {}
+        self.unplugged: set[str] = set()
+        """Interfaces that a failure has set down."""
 
     def __enter__(self) -> "Fabric":
         """Builds it.  Raises MissingFeature, RunFailed or KernelRefused, and then leaves nothing behind."""
@@ -107,10 +109,13 @@ class Fabric:
         """Everything asked for and read back, for the manifest."""
         return dict(self._in_force)
 
-    def counters(self) -> Mapping[str, Counters]:
-        """Interface name -> what it counted since the fabric was made: three dumps per namespace."""
+    def counters(self, routes: Mapping[str | None, NetlinkSocket] | None = None) -> Mapping[str, Counters]:
+        """Interface name -> what it counted since the fabric was made: three dumps per namespace.
+
+        A thread of its own brings its own `routes`, a socket for every namespace (`port_sockets`).
+        """
         found: dict[str, Counters] = {}
-        for host, route in self._routes.items():
+        for host, route in (self._routes if routes is None else routes).items():
             interfaces, control = read_interfaces(route), self._traffic_control(route)
             for name, place in self.plan.placed.items():
                 if place.host == host:
@@ -316,7 +321,7 @@ class Fabric:
                 "mtu": self.topology.mtu,
                 "gso_max_segs": GSO_MAX_SEGS,
                 "tag": self.plan.tag,
-                "up": True,
+                "up": name not in self.unplugged,
             }
             host_stack.compare(f"interface {name}", wanted, found.get(place.index, {}))
 

@@ -117,6 +117,9 @@ class FabricPort:
             paused_ns=sum(each.paused_ns for each in classes),
             watchdog_fired=sum(each.watchdog_fired for each in classes),
             queue_max_bytes=peak,
+            arrived_packets=sum(each.enqueued_packets for each in classes),
+            control_packets=stats.control_packets,
+            wire_lost_packets=stats.wire_flushed_packets,
         )
 
     def stats(self, egress: Egress, found: TrafficControl) -> PortStats:

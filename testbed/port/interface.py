@@ -62,6 +62,12 @@ class PortCounters:
     watchdog_fired: int = 0
     queue_max_bytes: int = 0
     """The longest queue so far."""
+    arrived_packets: int = 0
+    """Offered to the port, drops included."""
+    control_packets: int = 0
+    """PFC frames of its own."""
+    wire_lost_packets: int = 0
+    """On the wire when the port went down."""
 
 
 class Port(Protocol):

@@ -1,6 +1,6 @@
 """Messages between a rank and its supervisor: length-prefixed pickles over a Unix socket, never over the fabric.
 
-rank -> supervisor   Arrived, Returned, Raised
+rank -> supervisor   Arrived, Began, Returned, Raised
 supervisor -> rank   Go, Leave
 """
 
@@ -18,6 +18,13 @@ class Arrived:
     """The rank stands at a line-up and waits for Go."""
 
     label: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Began:
+    """The rank's first operation begins."""
+
+    at_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +55,7 @@ class Leave:
     """Everybody has returned: exit now."""
 
 
-Message = Arrived | Returned | Raised | Go | Leave
+Message = Arrived | Began | Returned | Raised | Go | Leave
 
 
 def encode(message: Message) -> bytes:

@@ -6,8 +6,8 @@ Torch is imported once, here, and every rank is a fork: sixteen imports would co
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class Job:
     """The job fails when no rank begins or ends an operation for so long (of the clock that the ranks live by)."""
     observe: Callable[[str], None] | None = field(default=None)
     """Called with the label of every line-up, while all ranks stand and no packet is under way."""
+    began: Callable[[int], None] | None = field(default=None)
+    """Called with the instant at which each rank's first operation begins."""
 
     def __post_init__(self) -> None:
         """Refuses jobs that cannot be.  Raises UserError."""
@@ -53,6 +55,12 @@ class Job:
 
     def run(self) -> list[object]:
         """Results in rank order; no rank outlives the call.  Raises RunFailed with rank, host, operation and error."""
+        with self.started() as supervisor:
+            return supervisor.watch()
+
+    @contextmanager
+    def started(self) -> Iterator[Supervisor]:
+        """All ranks forked; whoever calls `watch` gets the results.  No rank outlives the context."""
         if self.process_group:
             _import_torch()
         self.log_directory.mkdir(parents=True, exist_ok=True)
@@ -68,7 +76,7 @@ class Job:
                 workers.append(self._start(rank, board, rendezvous))
             if rendezvous is not None:
                 rendezvous.close()
-            return Supervisor(workers, board, stuck_after_s=self.stuck_after_s, observe=self.observe).watch()
+            yield Supervisor(workers, board, stuck_after_s=self.stuck_after_s, observe=self.observe, began=self.began)
 
     def _listen(self, undo: ExitStack) -> socket.socket | None:
         """The socket on which rank 0 will serve torch's store: loopback here, the stand-in for a front-end network."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from testbed.workers.board import Board, Entry, Phase
-from testbed.workers.channel import Arrived, Go, encode, receive
+from testbed.workers.channel import Arrived, Began, Go, encode, receive
 from testbed.workers.counters import HostCounters, HostReader
 from testbed.workers.seat import Seat
 from topologies.errors import InternalError
@@ -43,6 +43,7 @@ class Rank:
         self.rank, self.seed = rank, seed
         self._seats, self._board, self._supervisor = tuple(seats), board, supervisor
         self._entry = Entry()
+        self._began = False
 
     @property
     def size(self) -> int:
@@ -73,6 +74,9 @@ class Rank:
         span = Span()
         self._show(phase=Phase.WORKING, name=name, size_bytes=size_bytes)
         span.start_ns = time.monotonic_ns()
+        if not self._began:
+            self._began = True
+            self._supervisor.sendall(encode(Began(at_ns=span.start_ns)))
         yield span
         span.end_ns = time.monotonic_ns()
         self._show(phase=Phase.IDLE, operations=self._entry.operations + 1)

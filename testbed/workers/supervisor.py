@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from testbed.workers.board import Board
-from testbed.workers.channel import Arrived, Decoder, Go, Leave, Message, Raised, Returned, encode
+from testbed.workers.channel import Arrived, Began, Decoder, Go, Leave, Message, Raised, Returned, encode
 from testbed.workers.fates import Fate, behind, culprit, describe_exit, stack, tail
 from testbed.workers.occupant import STACKS_SIGNAL
 from topologies.errors import InternalError, RunFailed
@@ -62,9 +62,14 @@ class Supervisor:
         *,
         stuck_after_s: float,
         observe: Callable[[str], None] | None = None,
+        began: Callable[[int], None] | None = None,
     ) -> None:
-        """`observe` is called at every line-up, while all ranks stand and no packet is under way."""
-        self._workers, self._board, self._observe = workers, board, observe
+        """`observe` is called at every line-up, while all ranks stand and no packet is under way.
+
+        `began` is called with the instant of the first operation of each rank.
+        """
+        self._workers, self._board, self._observe, self._began = workers, board, observe, began
+        self._given_up = False
         self._stuck_after_s = stuck_after_s
         self._results: dict[int, object] = {}
         self._arrived: dict[int, str] = {}
@@ -83,6 +88,10 @@ class Supervisor:
             self._until(lambda: all(worker.status is not None for worker in self._workers))
         return [self._results[rank] for rank in range(len(self._workers))]
 
+    def give_up(self) -> None:
+        """Lets `watch` fail soon: from another thread, when another job of the same run has failed."""
+        self._given_up = True
+
     def _until(self, done: Callable[[], bool]) -> None:
         """Serves events until `done`, a failure, or `stuck_after_s` in which no rank began or ended anything."""
         image, changed_at = b"", time.monotonic()
@@ -90,6 +99,8 @@ class Supervisor:
             self._serve(self._stuck_after_s / 20)
             if self._fates:
                 self._fail()
+            if self._given_up:
+                raise RunFailed("given up because another job of the run failed")
             if self._board.image() != image:
                 image, changed_at = self._board.image(), time.monotonic()
             elif time.monotonic() - changed_at >= self._stuck_after_s and not done():
@@ -116,6 +127,9 @@ class Supervisor:
                 self._results[worker.rank] = value
             case Raised(error=error, at_ns=at_ns):
                 self._fates[worker.rank] = Fate(error=error, at_ns=at_ns, died=False)
+            case Began(at_ns=at_ns):
+                if self._began is not None:
+                    self._began(at_ns)
             case Arrived(label=label):
                 self._arrived[worker.rank] = label
                 if len(self._arrived) == len(self._workers):
