@@ -23,8 +23,8 @@ from topologies.mn import mininet_topologies
 from topologies.model import Topology
 from topologies.units import format_size
 
-CLOUD = "cloud"
-"""Name of the host at the core."""
+CLOUD, EDGE = "cloud", "edge"
+"""Name of the host at the core, and how the names of the sites' servers begin."""
 
 
 def wan(
@@ -36,7 +36,7 @@ def wan(
     delay: Annotated[str, "one-way delay of the hosts' links"] = "1us",
     wan_delay: Annotated[str, "one-way delay between a site and the core"] = "5ms",
     buffer: Annotated[str, "buffer of the hosts' ports; auto is 5 kB per Gb/s"] = "auto",
-    wan_buffer: Annotated[str, "buffer of the ports between sites; auto is wan_rate x round trip"] = "auto",
+    wan_buffer: Annotated[str, "buffer of the ports between sites; auto is wan_rate x site to site and back"] = "auto",
     mtu: Annotated[int, "bytes of IP packet"] = 1500,
 ) -> Topology:
     """Sites with an edge server and workers each, all linked over long distances to one cloud.  Raises UserError."""
@@ -51,7 +51,7 @@ def wan(
     fabric.cable(fabric.host(CLOUD), core, near, address=address_of(pod=0, leaf=0, host=1))
     for site in read.numbers("sites", sites):
         switch = fabric.switch(f"site{site}", tier="leaf")
-        names = [f"edge{site}", *(f"h{(site - 1) * per_site + number}" for number in range(1, per_site + 1))]
+        names = [f"{EDGE}{site}", *(f"h{(site - 1) * per_site + number}" for number in range(1, per_site + 1))]
         for number, name in enumerate(names, start=1):
             host = fabric.host(name, rack=site)
             fabric.cable(host, switch, near, address=address_of(pod=0, leaf=site, host=number))
@@ -60,9 +60,9 @@ def wan(
 
 
 def _bandwidth_delay_bytes(rate: str, delay: str) -> int:
-    """What a long-distance router holds by the classical rule: a round trip of the link (Villamizar and Song 1994)."""
+    """What a router holds by the classical rule: a round trip, here from site to site (Appenzeller et al. 2004)."""
     rate_bps, delay_ns = read.rate_of("wan_rate", rate), read.delay_of("wan_delay", delay)
-    return max(rate_bps * 2 * delay_ns // (8 * 10**9), read.LEAST_BUFFER_BYTES)
+    return max(rate_bps * 4 * delay_ns // (8 * 10**9), read.LEAST_BUFFER_BYTES)
 
 
 GENERATOR = Generator(wan)
