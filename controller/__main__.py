@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from controller import compat
+from controller.alarm import Alarm
 from controller.app import App
 from controller.control import Control, port_stats_json
 from controller.core import Core
+from controller.failures import DEFAULT_DELAY_NS, Failures
 from controller.forwarding import plan
 from controller.policies import POLICIES
 from controller.policies.base import Policy, Situation
@@ -34,6 +36,7 @@ from topologies.graph import leaf_of
 from topologies.json_form import from_json
 from topologies.model import Topology
 from topologies.registry import TOPOLOGIES, parse_topology
+from topologies.units import format_delay, parse_delay
 
 LOG = logging.getLogger("controller")
 PR_SET_PDEATHSIG = 1
@@ -68,12 +71,19 @@ def _run(options: argparse.Namespace) -> None:
         hosts = {end.ip: leaf_of(topology, end.name).name for end in topology.host_interfaces() if end.ip is not None}
         selector = undo.enter_context(Selector(built(), hosts, flows=options.flows))
         selector.select(selection)
-        app = App(framework, Core(topology, rules), selector)
+        alarm = undo.enter_context(Alarm())
+        failures = Failures(topology, alarm, delay_ns=_detection_delay(options.detection_delay))
+
+        def select(down: frozenset[str]) -> None:
+            selector.select(policy.selection(Situation(topology=topology, seed=options.seed, down=down)))
+
+        app = App(framework, Core(topology, rules), selector, select=select, port_seen=failures.port_seen)
         framework.start(app.application, address)
         if options.control:
-            control = Control(app, selector, _description(options, framework, policy), stop)
+            control = Control(app, selector, _description(options, framework, policy), stop, failures.report)
             framework.hub.spawn(control.serve, undo.enter_context(_control_socket(framework, options.control)))
         framework.hub.spawn(_announce, app)
+        framework.hub.spawn(failures.guard, app, framework.wait_readable)
         framework.hub.spawn(_guard, app, selector, undo.enter_context(Removals()))
         if options.poll:
             framework.hub.spawn(_poll, app, options.poll)
@@ -116,6 +126,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--framework", metavar="|".join(compat.FRAMEWORKS), help="default: ryu where installed, else os_ken")
     add("--seed", type=int, default=1, help="the run's seed (default %(default)s)")
     add("--flows", type=int, default=MOST_FLOWS, help="entries of the flow table (default %(default)s)")
+    add(
+        "--detection-delay",
+        metavar="TIME",
+        default=format_delay(DEFAULT_DELAY_NS),
+        help="how long a port must be down, or up again, before packets take other paths (default %(default)s)",
+    )
     add("--poll", type=float, metavar="SECONDS", help="write all port counters to stdout this often, as JSON lines")
     add("--die-with-parent", action="store_true", help="end when the process that started this one ends")
     add("--verbose", action="store_true", help="log more")
@@ -129,6 +145,13 @@ def _address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _detection_delay(text: str) -> int:
+    try:
+        return parse_delay(text)
+    except UserError as error:
+        raise UserError(f"--detection-delay: {error}") from None
+
+
 def _description(options: argparse.Namespace, framework: compat.Framework, policy: Policy) -> dict[str, object]:
     return {
         "framework": f"{framework.name} {framework.version}",
@@ -136,6 +159,7 @@ def _description(options: argparse.Namespace, framework: compat.Framework, polic
         "policy": options.policy,
         "policy_parameters": {name: getattr(policy, name) for name in policy.parameters()},
         "seed": options.seed,
+        "detection_delay_ns": _detection_delay(options.detection_delay),
         "flow_table_entries": options.flows,
     }
 

@@ -11,12 +11,15 @@ from typing import Any, Protocol
 from controller import arp
 from controller.compat import Framework
 from controller.core import Core
+from controller.forwarding import plan
 from controller.messages import Messages, PortCounters
 from controller.pipeline import ReadPorts, Request, SendPacket
 from topologies.errors import RunFailed, TestbedError
 from topologies.graph import hosts_below
 
 LOG = logging.getLogger(__name__)
+REWRITE_TIMEOUT_S = 5.0
+"""For switches to hold new rules; then packets choose as planned all the same, and `problems` says who does not."""
 
 
 class Attachable(Protocol):
@@ -29,9 +32,24 @@ class Attachable(Protocol):
 class App:
     """Everything between the framework's events and the core."""
 
-    def __init__(self, framework: Framework, core: Core, selector: Attachable) -> None:
-        """`framework.start` is given `self.application`."""
+    def __init__(
+        self,
+        framework: Framework,
+        core: Core,
+        selector: Attachable,
+        *,
+        select: Callable[[frozenset[str]], None] = lambda _down: None,
+        port_seen: Callable[[str, bool], None] = lambda _name, _live: None,
+    ) -> None:
+        """`framework.start` is given `self.application`.
+
+        `select` puts the policy's selection for what is down in force; `port_seen` hears of every port of the
+        topology, by name, and whether it is live.
+        """
         self.framework, self.core, self.selector = framework, core, selector
+        self._select, self._port_seen = select, port_seen
+        self.down: frozenset[str] = frozenset()
+        """Links that rules and selection do without."""
         self.messages = Messages(framework)
         self.application = framework.application(
             {
@@ -90,6 +108,21 @@ class App:
             raise RunFailed(f"no statistics of ports {', '.join(silent)} (waited {timeout_s:g} s)")
         return self._counters
 
+    def reroute(self, down: frozenset[str]) -> None:
+        """Rules and selection without these links, and with all others.
+
+        Where fewer links are left, packets stop choosing them before the rules go; where some come back, the rules are
+        there before packets choose them.
+        """
+        fewer, self.down = down >= self.down, down
+        if fewer:
+            self._select(down)
+        for dpid, requests in self.core.replan(plan(self.core.topology, down)).items():
+            self._send(dpid, requests)
+        if not fewer:
+            self.wait(lambda: not self.core.problems(), REWRITE_TIMEOUT_S)
+            self._select(down)
+
     def attach(self, port: str) -> None:
         """Has the selector on a port; where that fails the fabric is not ready."""
         try:
@@ -113,6 +146,7 @@ class App:
     def port_changed(self, event: Any) -> None:
         """A port came, changed or went; the framework keeps the list."""
         self._ports_seen(event.msg.datapath)
+        self._port_told(event.msg.datapath.id, event.msg.desc)
 
     def tables_read(self, event: Any) -> None:
         """A part of a switch's rules."""
@@ -155,8 +189,17 @@ class App:
     def _ports_seen(self, datapath: Any) -> None:
         names = {number: port.name.decode() for number, port in datapath.ports.items()}
         self.core.ports(datapath.id, names)
+        for port in datapath.ports.values():
+            self._port_told(datapath.id, port)
         for port in self._host_ports.get(datapath.id, ()):
             self.attach(port)
+
+    def _port_told(self, dpid: int, port: Any) -> None:
+        name = self._port_names.get((dpid, port.port_no))
+        if name is not None:
+            ofproto = self.framework.ofproto
+            dead = port.config & ofproto.OFPPC_PORT_DOWN or port.state & ofproto.OFPPS_LINK_DOWN
+            self._port_seen(name, not dead)
 
     def _send(self, dpid: int, requests: Iterable[Request]) -> None:
         encoded = []

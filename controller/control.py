@@ -3,6 +3,7 @@
     {"do": "wait_ready", "timeout_s": 30}  ->  {"ok": true, "switches": 8, "rules": 80}
     {"do": "port_stats"}                   ->  {"ok": true, "ports": {"leaf1-eth1": {"rx_packets": ...}, ...}}
     {"do": "flows"}                        ->  {"ok": true, "flows": [{"src": ..., "path": [...]}], ...}
+    {"do": "failures"}                     ->  {"ok": true, "down": ["leaf1-spine2"], "detections": [...]}
     {"do": "describe"}                     ->  {"ok": true, "framework": "ryu 4.34", "policy": ..., ...}
     {"do": "shutdown"}                     ->  {"ok": true}
 
@@ -31,14 +32,20 @@ class Control:
     """Answers requests; one greenlet per connection."""
 
     def __init__(
-        self, app: App, selector: Selector, description: Mapping[str, object], stop: Callable[[], None]
+        self,
+        app: App,
+        selector: Selector,
+        description: Mapping[str, object],
+        stop: Callable[[], None],
+        failures: Callable[[], Mapping[str, object]] = dict,
     ) -> None:
-        """`stop` ends the controller; `description` is what `describe` replies."""
+        """`stop` ends the controller; `description` is what `describe` replies, `failures` makes the reply to that."""
         self._app, self._selector, self._description, self._stop = app, selector, dict(description), stop
         self._verbs: Mapping[str, Callable[[Mapping[str, Any]], dict[str, object]]] = {
             "wait_ready": self._wait_ready,
             "port_stats": self._port_stats,
             "flows": self._flows,
+            "failures": lambda _: dict(failures()),
             "describe": lambda _: dict(self._description),
             "shutdown": self._shutdown,
         }
