@@ -22,10 +22,10 @@ from pydantic import Field, field_validator
 
 from experiments.experiment import Experiment, main
 from experiments.lab import Lab
-from experiments.settings import Delay, Words, written
 from experiments.settings import Settings as BaseSettings
+from experiments.settings import Size, Words, written
 from experiments.workloads.pfc import deadlock, incast, propagation, storm, victim
-from experiments.workloads.pfc.scenario import Scenario
+from experiments.workloads.pfc.scenario import Scenario, line_time_ns
 from experiments.workloads.pfc.stage import Stage
 from testbed.port.fabric_port import FabricPort
 from topologies.errors import UnknownName, UserError
@@ -35,15 +35,19 @@ SCENARIOS = {
     for scenario in (incast.SCENARIO, victim.SCENARIO, propagation.SCENARIO, storm.SCENARIO, deadlock.SCENARIO)
 }
 FITTING = ("fitting",)
+LEAST_BYTES, MOST_BYTES = 2_500_000, 1_000_000_000
 
 
 class Settings(BaseSettings):
-    """Which scenarios, for how long."""
+    """Which scenarios, and how much is sent."""
 
     scenarios: Words = Field(
         default=written("fitting"), description=f"some of {', '.join(SCENARIOS)}; fitting: all that can be played here"
     )
-    duration: Delay = Field(default=written("500us"), description="how long streams last in each")
+    volume: Size = Field(
+        default=written("6.25M"),
+        description="bytes for which the slowest NIC has time while streams last: 500 us at 100 Gb/s",
+    )
 
     @field_validator("scenarios")
     @classmethod
@@ -53,11 +57,11 @@ class Settings(BaseSettings):
                 raise ValueError(str(UnknownName("scenario", name, [*SCENARIOS, *FITTING])))
         return value
 
-    @field_validator("duration")
+    @field_validator("volume")
     @classmethod
-    def _long_enough(cls, value: int) -> int:
-        if not 200_000 <= value <= 100_000_000:
-            raise ValueError("write a time from 200us to 100ms: buffers must have time to fill")
+    def _enough(cls, value: int) -> int:
+        if not LEAST_BYTES <= value <= MOST_BYTES:
+            raise ValueError(f"write a size from {LEAST_BYTES} to {MOST_BYTES} B: buffers must have time to fill")
         return value
 
 
@@ -68,7 +72,7 @@ def run(lab: Lab, settings: Settings) -> None:
     with Stage(lab) as stage:
         for scenario in chosen:
             lab.say(f"{scenario.name}: {scenario.question}")
-            scenario.play(stage, settings.duration)
+            scenario.play(stage, line_time_ns(lab.topology, settings.volume))
 
 
 def _check_ports(lab: Lab) -> None:

@@ -31,15 +31,16 @@ def links(run: Run) -> Mapping[str, LinkUse]:
 def racks(run_experiment: RunExperiment) -> Run:
     """All that two racks allow, with every port of the congested one captured."""
     policy = f"pfc_only:classes=8:1,watchdog={LIMIT_US}us"
-    settings = ("--set", "duration=300us", "--pcap", "leaf2")
+    settings = ("--set", "volume=5M", "--pcap", "leaf2")
     return run_experiment("pfc", "--topology", FABRIC, "--policy", policy, *settings).succeeded()
 
 
 @pytest.fixture(scope="module")
 def short_frames(run_experiment: RunExperiment) -> Run:
     """Frames that are short beside rate x delay, for which HPCC's headroom was made."""
-    settings = ("--set", "scenarios=incast", "--set", "duration=200us")
-    return run_experiment("pfc", "--topology", "star:hosts=17,mtu=1500", *settings).succeeded()
+    settings = ("--set", "scenarios=incast", "--set", "volume=2.5M")
+    policy = ("--topology", "star:hosts=17,mtu=1500", "--policy", "pfc_only:buffer=2MB")
+    return run_experiment("pfc", *policy, *settings).succeeded()
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ Whether the paths of this run close a circle is computed from the controller's f
 stand still until watchdogs, switched on at the end, break it; if they do not, everything must arrive.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,19 +17,16 @@ from typing import Any
 from controller.port_policies.decision import Lossless
 from controller.port_policies.settings import Watchdog
 from experiments.port_plan import PortPlan
-from experiments.workloads.pfc.scenario import Scenario, hosts_by_leaf, nic_rate_bps
-from experiments.workloads.pfc.stage import BIN_NS, DATA, Played, Reading, Stage, sleep_until
+from experiments.workloads.pfc.scenario import Scenario, hosts_by_leaf, longest_pause_ns, nic_rate_bps
+from experiments.workloads.pfc.stage import BIN_NS, DATA, Change, Played, Reading, Stage, sleep_until
 from experiments.workloads.pfc.streams import Stream, udp_port
 from topologies.dependency import cycle
 from topologies.graph import leaves, switch_cables
 from topologies.model import Topology
 
-WATCH_NS = 2_000_000
-"""After the senders stopped: what is still queued at the end of this waits for ever.  Six of the longest pauses."""
-LIMIT_NS = 1_000_000
-"""Of the watchdogs that end a deadlock."""
-REST_NS = 10_000_000
-"""After that: for watchdogs to fire, and for everything that is left to drain."""
+WATCH_PAUSES, LIMIT_PAUSES, REST_PAUSES = 6, 3, 30
+"""In times of the longest pause: what is still queued so long after the senders stopped waits for ever; the limit of
+the watchdogs that then end it; how long they and what is left may take."""
 STOPPED = 0.001
 """Of the throughput that the hosts could have: what may still arrive in a fabric that stands still."""
 FLOWING = 0.1
@@ -55,7 +51,7 @@ class _Watched:
     stopped: Reading
     """When the senders stopped."""
     later: Reading
-    """WATCH_NS later."""
+    """WATCH_PAUSES later."""
     freed: Reading
     """After the watchdogs."""
 
@@ -68,7 +64,7 @@ def play(stage: Stage, duration_ns: int) -> None:
     with stage.ports(_without_watchdog):
         played = stage.play(
             streams,
-            end_ns=duration_ns + WATCH_NS + REST_NS,
+            end_ns=duration_ns + (WATCH_PAUSES + REST_PAUSES) * longest_pause_ns(topology),
             beside=lambda start_ns: _watch(stage, seen, start_ns + duration_ns),
         )
     circle = cycle(_paths(stage, streams))
@@ -101,17 +97,18 @@ def _without_watchdog(_port: str, lossless: Lossless) -> Lossless:
     return replace(lossless, watchdog=None)
 
 
-def _with_watchdog(_port: str, lossless: Lossless) -> Lossless:
-    return replace(lossless, watchdog=Watchdog(limit_ns=LIMIT_NS))
+def _with_watchdog(limit_ns: int) -> Change:
+    return lambda _, lossless: replace(lossless, watchdog=Watchdog(limit_ns=limit_ns))
 
 
 def _watch(stage: Stage, seen: _Watched, stopped_ns: int) -> None:
     sleep_until(stopped_ns)
     seen.stopped = stage.read()
-    sleep_until(stopped_ns + WATCH_NS)
+    pause_ns = longest_pause_ns(stage.lab.topology)
+    sleep_until(stopped_ns + WATCH_PAUSES * pause_ns)
     seen.later = stage.read()
-    stage.change(_with_watchdog)
-    sleep_until(time.monotonic_ns() + REST_NS * 9 // 10)
+    stage.change(_with_watchdog(LIMIT_PAUSES * pause_ns))
+    sleep_until(stopped_ns + (WATCH_PAUSES + REST_PAUSES - 1) * pause_ns)
     seen.freed = stage.read()
 
 
@@ -178,11 +175,11 @@ def _claim(stage: Stage, line: dict[str, Any]) -> None:
             and line["waiting_later_bytes"] == line["paused_ports_later"] == line["watchdogs_fired"] == 0,
         )
         return
-    cables = len(stage.lab.topology.switches)
+    cables, watch_ns = len(stage.lab.topology.switches), WATCH_PAUSES * longest_pause_ns(stage.lab.topology)
     lab.add_claim(
         f"deadlock: paths with a cyclic dependency ({line['cycle']}) stop the fabric for ever",
         expected=f"at most {STOPPED} of the line late; what waits when senders stop still does "
-        f"{WATCH_NS / 1e6} ms later, behind {cables} paused ports at least",
+        f"{watch_ns / 1e6} ms later, behind {cables} paused ports at least",
         measured=f"{line['late_goodput_share']}, {line['waiting_bytes']} B, then {line['waiting_later_bytes']} B, "
         f"{line['paused_ports_later']} paused",
         holds=line["late_goodput_share"] <= STOPPED

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from experiments.port_plan import PortPlan
-from experiments.workloads.pfc.scenario import Scenario, headroom_bytes, port_to
+from experiments.workloads.pfc.scenario import Scenario, drained_ns, headroom_bytes, port_to
 from experiments.workloads.pfc.stage import DATA, Change, Played, Stage
 from experiments.workloads.pfc.streams import Received, Stream
 from testbed.counters import ETHERNET_HEADER_BYTES
@@ -42,7 +42,7 @@ def play(stage: Stage, duration_ns: int) -> None:
     table, plays = [], []
     for name, headroom in headrooms.items():
         with stage.ports(_with(headroom)):
-            plays.append(stage.play(streams, end_ns=_end_ns(duration_ns, len(senders))))
+            plays.append(stage.play(streams, end_ns=drained_ns(lab.topology, senders, duration_ns)))
         table.append(_line(stage, name, headroom, plays[-1]))
     lab.add("incast", table)
     _claim(stage, plays, {line["headroom"]: line for line in table})
@@ -62,18 +62,14 @@ def _with(headrooms: Mapping[str, int]) -> Change:
     return lambda port, lossless: replace(lossless, headroom_bytes=headrooms[port])
 
 
-def _end_ns(duration_ns: int, senders: int) -> int:
-    """When the buffer is surely empty again: all that was sent in `duration_ns` and more has gone through one port."""
-    return duration_ns * (senders + 1)
-
-
 def _line(stage: Stage, name: str, headrooms: Mapping[str, int], played: Played) -> dict[str, Any]:
     topology = stage.lab.topology
     hot = port_to(topology, played.streams[0].destination)
     ingresses = [port_to(topology, stream.source) for stream in played.streams]
     nics = [topology.peer_of[port].name for port in ingresses]
     whole = Received.together(played.received)
-    bits = 8 * (whole.bytes - topology.mtu - ETHERNET_HEADER_BYTES)
+    overhead_bytes = stage.lab.plan.decisions[hot].overhead_bytes * (whole.packets - 1)
+    bits = 8 * (whole.bytes - topology.mtu - ETHERNET_HEADER_BYTES + overhead_bytes)
     span_ns = whole.last_ns - whole.first_ns
     return {
         "headroom": name,

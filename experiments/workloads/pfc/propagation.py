@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.port_plan import PortPlan
 from experiments.workloads.pfc.pause_tree import Branch, pause_tree
-from experiments.workloads.pfc.scenario import Scenario, hosts_by_leaf, leaf_above, nic_rate_bps, port_to
+from experiments.workloads.pfc.scenario import Scenario, drained_ns, hosts_by_leaf, leaf_above, nic_rate_bps, port_to
 from experiments.workloads.pfc.stage import DATA, Played, Stage
 from experiments.workloads.pfc.streams import Stream
 from topologies.graph import distance, paths
@@ -30,7 +30,7 @@ def play(stage: Stage, duration_ns: int) -> None:
     receiver = topology.hosts[-1].name
     senders = senders_to(topology, receiver)
     streams = [Stream(name=host, source=host, destination=receiver, stop_ns=duration_ns) for host in senders]
-    end_ns = duration_ns * (len(senders) + 1)
+    end_ns = drained_ns(topology, senders, duration_ns)
     played = stage.play(streams, end_ns=end_ns)
     data = [pause for pause in played.pauses if pause.index == DATA]
     tree = pause_tree(topology, port_to(topology, receiver), data, end_ns=played.start_ns + end_ns)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.port_plan import PortPlan
-from experiments.workloads.pfc.scenario import Scenario, hosts_by_leaf, leaf_above, nic_rate_bps
+from experiments.workloads.pfc.scenario import Scenario, drained_ns, hosts_by_leaf, leaf_above, nic_rate_bps
 from experiments.workloads.pfc.stage import DATA, Played, Stage
 from experiments.workloads.pfc.streams import Stream
 from topologies.graph import path_count, paths
@@ -73,7 +73,7 @@ def play(stage: Stage, duration_ns: int) -> None:
     table = []
     for name, mark, others in cases:
         victim = Stream(name="victim", source=near[1], destination=quiet, dscp=mark, stop_ns=duration_ns)
-        played = stage.play([victim, *others], end_ns=duration_ns * (len(crowd) + 1))
+        played = stage.play([victim, *others], end_ns=drained_ns(topology, [near[1], *crowd], duration_ns))
         table.append(_line(topology, name, mark, played, duration_ns))
     for line in table:
         line["kept_share"] = round(line["victim_Gbps"] / table[0]["victim_Gbps"], 4)

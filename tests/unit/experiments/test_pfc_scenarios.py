@@ -43,8 +43,8 @@ def test_scenarios_are_asked_for_by_name() -> None:
     assert parse_settings(Settings, {"scenarios": "storm,incast"}).scenarios == ("storm", "incast")
     with pytest.raises(UserError, match="unknown scenario 'strom'; known: deadlock, fitting, incast"):
         parse_settings(Settings, {"scenarios": "strom"})
-    with pytest.raises(UserError, match="from 200us to 100ms"):
-        parse_settings(Settings, {"duration": "1us"})
+    with pytest.raises(UserError, match="from 2500000 to 1000000000 B: buffers must have time"):
+        parse_settings(Settings, {"volume": "1MB"})
 
 
 @pytest.mark.parametrize(
