@@ -7,9 +7,9 @@
 `beside` runs in a thread while the job does: it sleeps until a moment, reads ports, changes them.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -23,7 +23,7 @@ from testbed.port.fabric_port import FabricPort
 from testbed.port.stats import ClassStats, PortStats
 from testbed.traffic_control import read_traffic_control
 from testbed.workers.syscalls import set_timer_slack
-from topologies.errors import InternalError, TestbedError
+from topologies.errors import InternalError
 
 BIN_NS = 10_000
 """Of what receivers note."""
@@ -179,20 +179,7 @@ def _beside(function: Callable[[int], None] | None, start_ns: int) -> Iterator[N
     if function is None:
         yield
         return
-    errors: list[TestbedError] = []
-
-    def work() -> None:
-        set_timer_slack(1)
-        try:
-            function(start_ns)
-        except TestbedError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
+    with ThreadPoolExecutor(max_workers=1, initializer=set_timer_slack, initargs=(1,)) as pool:
+        future = pool.submit(function, start_ns)
         yield
-    finally:
-        thread.join()
-    if errors:
-        raise errors[0]
+    future.result()
