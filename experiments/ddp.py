@@ -26,6 +26,8 @@ from experiments.experiment import Experiment, main
 from experiments.lab import Lab
 from experiments.settings import Flops, Size, Words, written
 from experiments.settings import Settings as BaseSettings
+from experiments.traces.file import write_folder
+from experiments.traces.recording import recorded
 from experiments.training import pipeline
 from experiments.training.accounting import StepAccount, account, stragglers, summary
 from experiments.training.device import Device, read_profile
@@ -62,6 +64,7 @@ class Settings(BaseSettings):
     profile: str = Field(
         default="", description="YAML file with forward and backward times per layer, instead of device"
     )
+    chakra: bool = Field(default=False, description="yes: write the steps as a Chakra trace too, into trace-overlap-*/")
 
 
 def run(lab: Lab, settings: Settings) -> None:
@@ -84,6 +87,8 @@ def run(lab: Lab, settings: Settings) -> None:
         before = lab.sample()
         found[way] = train_on(lab, replace(plan, overlap=way == "on"), device)
         note(lab, way, found[way], sent=_sent_bytes(lab, before))
+        if settings.chakra:
+            write_folder(lab.folder.path / f"trace-overlap-{way}", recorded([each.steps for each in found[way]]))
         bare = train_on(lab, replace(plan, overlap=way == "on", steps=2), AT_ONCE)
         _claim_time(lab, way, found[way], bare)
     losses, weights = alone(plan, len(lab.topology.hosts))

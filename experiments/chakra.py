@@ -1,0 +1,229 @@
+"""A Chakra execution trace on the fabric: what does a job's graph of compute and communication take here, and why?
+
+    DIR/x.0.et  [forward]->[backward]->[all_reduce]--.        one file per rank, nodes with dependencies
+    DIR/x.1.et  [forward]->[backward]->[all_reduce]--+->[optimizer]
+                    |           |            `- real gloo collectives, sends and receives, as soon as parents have ended
+                    `-----------`- the device is busy for duration_micros (or num_ops at its rate): slept
+
+The trace is checked whole before anything runs: missing nodes, collectives without partners, circles.  Then it is
+played; the run is written as a trace (`trace/` in the run's folder: what was measured in place of what was planned),
+read back and played again.
+
+    ./run experiments/chakra.py --set example=pipeline --topology star:hosts=4
+    ./run experiments/chakra.py --set trace=/tmp/llama          a folder with NAME.0.et, NAME.1.et, ...
+
+Expected: no node starts before its parents have ended; device time is the trace's; the wire carries what its
+collectives need; and what was written down from the run takes the same time again, along the same critical path.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import Field, model_validator
+
+from experiments.experiment import Experiment, main
+from experiments.lab import Lab
+from experiments.settings import Delay, Flops, Rate, Size, written
+from experiments.settings import Settings as BaseSettings
+from experiments.traces import file
+from experiments.traces.examples import EXAMPLES, example
+from experiments.traces.examples import Size as ExampleSize
+from experiments.traces.node import Trace
+from experiments.traces.plan import Plan, Rates, plan_of
+from experiments.traces.recording import replayed
+from experiments.traces.timing import Hop, Played, Timing
+from experiments.traces.traffic import needs
+from experiments.training.accounting import account
+from topologies.errors import UserError
+
+if TYPE_CHECKING:
+    from experiments.workloads.messages import WireBytes
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+BAND = 0.02
+"""Of the time of a trace that is played again: other port numbers, so other instants of gloo's connections."""
+WIRE_BAND = 0.02
+"""Of payload on the wire, as in bounds.py: pure arithmetic but for retransmissions and SACK blocks."""
+SLEEP_NS = 10
+"""By which a node's sleep may exceed its duration: a double of seconds holds nanoseconds no better."""
+SHOWN = 30
+"""Hops of the critical path that are listed."""
+
+
+class Settings(BaseSettings):
+    """Which trace; the rest describes examples and the device of nodes without a duration."""
+
+    trace: str = Field(default="", description="folder with a trace; a relative path counts from the checkout")
+    example: str = Field(default="ddp", description=f"what to play without a trace: {', '.join(EXAMPLES)}")
+    size: Size = Field(default=written("1MB"), ge=4, description="example: bytes per collective or message")
+    layers: int = Field(default=4, ge=1, description="example: layers, or the pipeline's micro-batches")
+    compute: Delay = Field(
+        default=written("100us"), description="example: forward time per layer; backward is twice it"
+    )
+    device: Flops = Field(default=written("100T"), gt=0, description="FLOP/s, for nodes with num_ops and no duration")
+    memory: Rate = Field(default=written("16T"), gt=0, description="bit/s, for nodes with tensor_size and no duration")
+
+    @model_validator(mode="after")
+    def _readable(self) -> "Settings":
+        """A trace is read and checked before anything is made; the guest reads it again."""
+        try:
+            if self.trace:
+                plan_of(self.read(), self.rates)
+            else:
+                example(self.example, self.example_size(2))
+        except UserError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    @property
+    def rates(self) -> Rates:
+        """Of the device."""
+        return Rates(flop_per_s=self.device, memory_bps=self.memory)
+
+    def read(self) -> Sequence[Trace]:
+        """The traces of the folder.  Raises UserError."""
+        return file.read_folder(CHECKOUT / self.trace)
+
+    def example_size(self, ranks: int) -> ExampleSize:
+        """As asked for."""
+        return ExampleSize(ranks=ranks, layers=self.layers, size_bytes=self.size, compute_ns=self.compute)
+
+
+def run(lab: Lab, settings: Settings) -> None:
+    """Plays the trace, writes what happened, reads that back, plays it again."""
+    hosts = [host.name for host in lab.topology.hosts]
+    traces = settings.read() if settings.trace else example(settings.example, settings.example_size(len(hosts)))
+    if len(traces) > len(hosts):
+        raise UserError(f"the trace has {len(traces)} ranks and the topology {len(hosts)} hosts; take a larger one")
+    hosts = hosts[: len(traces)]
+    plan = plan_of(traces, settings.rates)
+    played = _play(lab, plan, hosts)
+    timing = Timing(plan, played)
+    folder = lab.folder.path / "trace"
+    file.write_folder(folder, [replayed(trace, each.events) for trace, each in zip(traces, played, strict=True)])
+    again_plan = plan_of(file.read_folder(folder), settings.rates)
+    again = Timing(again_plan, _play(lab, again_plan, hosts))
+    lab.add("trace", [_summary("as planned", plan, timing), _summary("again, as recorded", again_plan, again)])
+    lab.add("ranks_of_trace", list(_ranks(hosts, plan, timing, played)))
+    path = timing.critical_path()
+    lab.add("critical_path", [_line(hosts, hop) for hop in path[-SHOWN:]])
+    _claim_dependencies(lab, plan, timing)
+    _claim_account(lab, plan, timing, played)
+    _claim_again(lab, timing, again)
+
+
+def _play(lab: Lab, plan: Plan, hosts: Sequence[str]) -> list[Played]:
+    from experiments.traces.executor import play  # imports torch, which only ranks need
+
+    found = cast("list[Played]", lab.job(play, plan, hosts=hosts))
+    lab.add_busy_ns(Timing(plan, found).total_ns)
+    return found
+
+
+def _summary(name: str, plan: Plan, timing: Timing) -> dict[str, Any]:
+    path = timing.critical_path()
+    waits = {hop.kind: 0 for hop in path}
+    for hop in path:
+        waits[hop.kind] += hop.own_ns
+    compute_ns = waits.pop("compute", 0)
+    return {
+        "run": name,
+        "ranks": len(plan.actions),
+        "nodes": sum(map(len, plan.actions)),
+        "communications": len(plan.meetings),
+        "time_us": timing.total_ns / 1e3,
+        "critical_hops": len(path),
+        "critical_compute_us": compute_ns / 1e3,
+        "critical_communication_us": sum(waits.values()) / 1e3,
+    }
+
+
+def _ranks(hosts: Sequence[str], plan: Plan, timing: Timing, played: Sequence[Played]) -> Any:
+    accounts = account([[timing.record(rank)] for rank in range(len(hosts))])
+    for host, each, need, seen in zip(hosts, accounts, needs(plan), played, strict=True):
+        row = each.as_dict()
+        yield {
+            "host": host,
+            **{name: row[name] for name in ("compute_us", "overlapped_us", "waiting_us", "network_us", "idle_us")},
+            "halting": row["halting"],
+            "sent_bytes": seen.tx_bytes,
+            "needed_bytes": need.tx,
+            "retransmissions": seen.retransmissions,
+        }
+
+
+def _line(hosts: Sequence[str], hop: Hop) -> dict[str, Any]:
+    return {
+        "host": hosts[hop.rank],
+        "node": hop.node,
+        "name": hop.name,
+        "kind": hop.kind,
+        "start_us": hop.start_ns / 1e3,
+        "own_us": hop.own_ns / 1e3,
+    }
+
+
+def _claim_dependencies(lab: Lab, plan: Plan, timing: Timing) -> None:
+    early = list(timing.early())
+    dependencies = sum(len(action.parents) for actions in plan.actions for action in actions)
+    lab.add_claim(
+        "no node starts before its parents have ended",
+        expected=f"0 of {dependencies} dependencies broken",
+        measured=str(len(early)),
+        holds=not early,
+    )
+
+
+def _claim_account(lab: Lab, plan: Plan, timing: Timing, played: Sequence[Played]) -> None:
+    times = [timing.compute_ns(rank) for rank in range(len(plan.actions))]
+    nodes = max(len(actions) for actions in plan.actions)
+    apart_ns = max(abs(seen - planned) for planned, seen in times)
+    lab.add_claim(
+        "every rank computes for as long as its trace says",
+        expected=f"{max(planned for planned, _ in times) / 1e3:g} us at most, within {SLEEP_NS} ns per node",
+        measured=f"{apart_ns} ns apart",
+        holds=apart_ns <= SLEEP_NS * nodes,
+    )
+    wanted: list[WireBytes] = list(needs(plan))
+    off = [
+        abs(got / want - 1)
+        for need, seen in zip(wanted, played, strict=True)
+        for want, got in ((need.tx, seen.tx_bytes), (need.rx, seen.rx_bytes))
+        if want
+    ]
+    if off:
+        lab.add_claim(
+            "the wire carries what the trace's collectives and messages need, as gloo runs them",
+            expected=f"payload per rank and direction within {WIRE_BAND:.0%}",
+            measured=f"off by {max(off):.3%} at worst",
+            holds=max(off) <= WIRE_BAND,
+        )
+
+
+def _claim_again(lab: Lab, first: Timing, again: Timing) -> None:
+    ratio = again.total_ns / first.total_ns if first.total_ns else 1.0
+    lab.add_claim(
+        "the run, written as a trace and read back, takes the same time again",
+        expected=f"{first.total_ns / 1e3:.3f} us +- {BAND:.0%}",
+        measured=f"{again.total_ns / 1e3:.3f} us",
+        holds=abs(ratio - 1) <= BAND,
+    )
+    names = [[hop.name for hop in each.critical_path()] for each in (first, again)]
+    lab.add_claim(
+        "along the same critical path",
+        expected=f"{len(names[0])} nodes of the same names in the same order",
+        measured=f"{sum(one == other for one, other in zip(*names, strict=False))} of {len(names[1])} equal",
+        holds=names[0] == names[1],
+    )
+
+
+EXPERIMENT = Experiment(
+    name="chakra",
+    question="What does a Chakra execution trace take on this fabric, and along which nodes?",
+    settings=Settings,
+    run=run,
+)
+
+if __name__ == "__main__":
+    main(EXPERIMENT)
