@@ -25,13 +25,22 @@ class ControllerProcess:
     """Runs the controller beside a fabric.  A context manager: leaving it ends the process."""
 
     def __init__(
-        self, *, topology: Path, policy: str, seed: int, log: Path, socket_path: Path, port: int = 6653
+        self,
+        *,
+        topology: Path,
+        policy: str,
+        seed: int,
+        log: Path,
+        socket_path: Path,
+        detection_delay: str = "1ms",
+        port: int = 6653,
     ) -> None:
         """`topology` is a JSON file; `log` takes all that the controller prints."""
         self.endpoint = f"127.0.0.1:{port}"
         self._argv = [
             *(sys.executable, "-m", "controller"),
             *("--topology", str(topology), "--policy", policy, "--seed", str(seed)),
+            *("--detection-delay", detection_delay),
             *("--listen", self.endpoint, "--control", str(socket_path), "--die-with-parent"),
         ]
         self._log, self._socket_path = log, socket_path

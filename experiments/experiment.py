@@ -82,6 +82,9 @@ EventsFromOption = Annotated[
         help="Times of failures and of the policy file count from the start of the `run`, or of its first `operation`."
     ),
 ]
+DetectionDelayOption = Annotated[
+    str, typer.Option(help="How long a link must be down, or up again, before the controller believes it.")
+]
 SetOption = Annotated[list[str], typer.Option("--set", help="key=value, repeatable; the keys are listed below.")]
 PcapOption = Annotated[
     str, typer.Option(help="Capture at: none, hosts, all, or NAME,... of hosts, switches or interfaces.")
@@ -104,6 +107,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
         failures: FailuresOption = None,
         failure: FailureOption = [],  # noqa: B006 - typer copies it
         events_from: EventsFromOption = experiment.events_from,
+        detection_delay: DetectionDelayOption = "1ms",
         clock: ClockOption = "virtual",
         seed: SeedOption = 1,
         settings: SetOption = [],  # noqa: B006 - typer copies it
@@ -129,6 +133,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
             policy_changes=read_policy_file(policy_file),
             failures=read_failures(failures, failure or ([] if failures else experiment.failures)),
             events_from=events_from,
+            detection_delay=detection_delay,
             pcap=pcap,
             mn_cli=mn_cli,
         )

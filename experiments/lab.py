@@ -22,12 +22,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from experiments import balance
 from experiments.bounds import verdict
 from experiments.console import MARK
 from experiments.control import ControllerProcess
 from experiments.experiment import Experiment
 from experiments.failure_schedule import parse_failures
 from experiments.jobs import CommonStart, Work, check_together, cut_off
+from experiments.outages import outages, unrepaired
 from experiments.pcap import capture_points
 from experiments.port_plan import PortPlan, PortSettings
 from experiments.request import HOST_PREFIX, PORT_PREFIX, Request
@@ -74,11 +76,15 @@ class Lab:
     """Prints a line for the user."""
     timeline: Timeline
     """What happens at given instants."""
+    started_ns: int
+    """The monotonic clock when `run` began."""
     rows: list[Row] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     sections: dict[str, Any] = field(default_factory=dict)
     busy_ns: int = 0
     _jobs: int = 0
+    readings: list[balance.Reading] = field(default_factory=list)
+    """What switch ports had sent at each line-up."""
     _largest_job: int = 0
     _looking: threading.Lock = field(default_factory=threading.Lock)
     """Jobs that run at once are watched in threads, and read the same counters and sockets."""
@@ -133,7 +139,9 @@ class Lab:
             try:
                 return run_together(jobs, on_failure=start.call_off)
             except RunFailed as error:
-                cuts = cut_off(self.topology, self.timeline.down, [name for names in hosts for name in names])
+                down = self.timeline.down
+                cuts = cut_off(self.topology, down, [name for names in hosts for name in names])
+                cuts += [f"links that were down: {', '.join(sorted(down))}"] if down and not cuts else []
                 raise RunFailed("\n".join([*cuts, str(error)])) from error
 
     def _job(self, work: Work, names: Sequence[str], start: CommonStart, stack: ExitStack) -> Job:
@@ -148,6 +156,7 @@ class Lab:
         def observe(label: str) -> None:
             with self._looking:
                 look(label)
+                self._read(label)
                 if work.at_line_up is not None:
                     work.at_line_up(label)
             start.wait(label)
@@ -163,6 +172,10 @@ class Lab:
             observe=observe,
             began=self.timeline.begin,
         )
+
+    def _read(self, label: str) -> None:
+        sent, now_ns = self.fabric.sent_bytes(), time.monotonic_ns()
+        self.readings.append(balance.Reading(at_ns=now_ns, label=label, sent_bytes=sent, down=self.timeline.down))
 
     def _observer(self, nodes: Sequence[FabricHost], cc: str) -> Callable[[str], None]:
         """Looks at the job's sockets at each line-up whose label is new."""
@@ -265,6 +278,7 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
                 topology=folder.topology,
                 policy=plan.composition.balancer_spec,
                 seed=request.seed,
+                detection_delay=request.detection_delay,
                 log=folder.controller_log,
                 socket_path=clean.STATE / fabric.tag / "controller.sock",
             )
@@ -291,6 +305,7 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
             folder=folder,
             say=say,
             timeline=timeline,
+            started_ns=time.monotonic_ns(),
         )
         _prove_connectivity(lab)
         _write_manifest(lab, experiment, settings)
@@ -306,7 +321,18 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
         if timeline.events:
             fabric.verify()
         lab.sections.setdefault("events", []).extend(timeline.events)
-        _write_results(lab, before, [*capture.faults(), *timeline.missed()])
+        _write_results(lab, before, [*capture.faults(), *timeline.missed(), *_tell_failures(lab)])
+
+
+def _tell_failures(lab: Lab) -> list[str]:
+    """The section `failures`, and what is wrong about repairs."""
+    timeline = lab.timeline
+    if not timeline.struck or timeline.start_ns is None:
+        return []
+    detections = lab.controller.ask({"do": "failures"})["detections"]
+    lab.add("failures", outages(timeline.struck, detections, start_ns=timeline.start_ns, end=timeline.losses()))
+    hosts = frozenset(lab.topology.link_of[nic.name].name for nic in lab.topology.host_interfaces())
+    return unrepaired(detections, hosts)
 
 
 def _prove_connectivity(lab: Lab) -> None:
@@ -348,6 +374,10 @@ def _write_results(lab: Lab, before: Mapping[str, Counters], other_faults: Seque
         *other_faults,
     )
     lab.add("sockets", lab.sockets.section())
+    paths = _paths(lab)
+    if phases := balance.phases(lab.topology, lab.readings):
+        lab.add("balance", balance.section(lab.topology, phases, paths))
+        lab.add("balance_over_time", balance.over_time(phases, start_ns=lab.started_ns))
     write_results(
         lab.folder.results,
         Results(
@@ -361,7 +391,7 @@ def _write_results(lab: Lab, before: Mapping[str, Counters], other_faults: Seque
             ranks=lab.ranks,
             rows=tuple(lab.rows),
             links=tuple(links),
-            paths=tuple(_paths(lab)),
+            paths=tuple(paths),
             claims=tuple(lab.claims),
             **lab.sections,
         ),

@@ -35,6 +35,8 @@ class Request:
     """The failures, a line each (failure_schedule.py)."""
     events_from: str = "run"
     """Where the times of both count from."""
+    detection_delay: str = "1ms"
+    """How long the controller waits before it believes that a link is down, or up again."""
     pcap: str = "none"
     mn_cli: bool = False
 

@@ -24,7 +24,9 @@ from testbed.port.fabric_port import FabricPort
 from topologies.errors import MissingFeature, RunFailed, TestbedError, UserError
 from topologies.json_form import to_json
 from topologies.model import Topology
+from topologies.parameters import naming
 from topologies.registry import parse_topology
+from topologies.units import parse_delay
 
 GUEST_FOLDER = "/out"
 """Where the guest sees the run folder."""
@@ -56,6 +58,8 @@ def check(experiment: Experiment, request: Request) -> Checked:
     if parse_failures(request.failures, topology) and plan.kind != FabricPort.name:
         raise UserError(f"--failure: ports of kind {plan.kind} cannot fail; leave port.kind out")
     events_from(request.events_from)
+    with naming("--detection-delay"):
+        parse_delay(request.detection_delay)
     plan.host_settings(request.host)
     if request.clock == "real":
         _check_machine(plan.kind)

@@ -20,7 +20,7 @@ from types import FrameType
 
 from testbed import clean, host_stack, rtnl
 from testbed.capture import Tap
-from testbed.counters import Counters, Direction, imbalances, join, read_interfaces
+from testbed.counters import ETHERNET_HEADER_BYTES, Counters, Direction, imbalances, join, read_interfaces
 from testbed.doctor import missing_for
 from testbed.host_settings import HostSettings
 from testbed.namespace import Namespace, is_guest, own_network
@@ -126,6 +126,17 @@ class Fabric:
                         polls=self._polls(name),
                         peer_polls=self._polls(self.topology.peer_of[name].name),
                     )
+        return found
+
+    def sent_bytes(self) -> Mapping[str, int]:
+        """Switch port -> bytes that left it, headers included: one dump, for whoever asks often."""
+        interfaces = read_interfaces(self._routes[None])
+        found = {}
+        for name, place in self.plan.placed.items():
+            if place.host is None:
+                sent = interfaces[place.index]
+                header = ETHERNET_HEADER_BYTES if self._polls(self.topology.peer_of[name].name) else 0
+                found[name] = sent.tx_bytes + header * sent.tx_packets
         return found
 
     def _polls(self, name: str) -> bool:
