@@ -24,18 +24,18 @@ def test_a_partition_gives_everybody_as_much_and_nothing_twice(name: str) -> Non
     parts = partition(name, labels, workers=WORKERS, seed=1)
     assert len({part.numel() for part in parts}) == 1
     together = torch.cat(parts)
-    assert together.unique().numel() == together.numel()
+    assert len(set(together.tolist())) == together.numel()
     assert together.numel() > 0.99 * labels.numel()
 
 
 def test_shards_know_a_few_bytes_and_iid_parts_know_most() -> None:
     labels = learning_places().labels
     known = {
-        name: max(labels[part].unique().numel() for part in partition(name, labels, workers=WORKERS, seed=1))
+        name: max(len(set(labels[part].tolist())) for part in partition(name, labels, workers=WORKERS, seed=1))
         for name in ("iid", "shards")
     }
     assert known["iid"] > 70
-    usual = sorted(labels[part].unique().numel() for part in partition("shards", labels, workers=WORKERS, seed=1))[
+    usual = sorted(len(set(labels[part].tolist())) for part in partition("shards", labels, workers=WORKERS, seed=1))[
         WORKERS // 2
     ]
     assert usual <= 6
