@@ -12,7 +12,7 @@ from experiments.results import LinkUse
 from tests.guest.conftest import RunExperiment
 from tests.guest.runs import Run
 
-FABRIC = "leaf_spine:leaves=2,hosts=9,spines=1,uplink_rate=400G"
+FABRIC = "leaf_spine:leaves=2,hosts=5,spines=1,uplink_rate=400G"
 LIMIT_US = 2000
 STEP_US = 1
 
@@ -102,21 +102,20 @@ def pauses_in(capture: Path) -> Counter[bool]:
 
 
 def test_wireshark_sees_every_pause_that_is_counted_at_either_end(racks: Run) -> None:
-    """Of two neighbours of the receiver, and of the spine, which stands for all senders of the other rack."""
+    """Of two hosts of the congested rack, and of the spine, which stands for all senders of the other."""
     found, captures = links(racks), racks.folder.pcap
-    for number in (1, 8, 10):
+    for number in (1, 5, 6):
         port = f"leaf2-eth{number}"
-        far = "spine1-eth2" if number == 10 else f"h{9 + number}-eth0"
+        far = "spine1-eth2" if number == 6 else f"h{5 + number}-eth0"
         seen = pauses_in(captures / f"{port}.pcapng")
         assert seen[True] == found[port].pauses_sent == found[far].pauses_received > 0
         assert seen[False] > 0
-    assert not pauses_in(captures / "leaf2-eth9.pcapng"), "nobody pauses the receiver"
 
 
 def test_the_broken_nics_frames_are_counted_where_they_arrive(racks: Run) -> None:
     """No port of ours sent them, so none says that it did; the longest pause at 100 Gb/s is 335.5 us."""
-    assert links(racks)["h18-eth0"].pauses_sent == 0
-    assert links(racks)["leaf2-eth9"].pauses_received > 3 * LIMIT_US / 335.5
+    assert links(racks)["h10-eth0"].pauses_sent == 0
+    assert links(racks)["leaf2-eth5"].pauses_received > 3 * LIMIT_US / 335.5
 
 
 # ---- whom a pause hurts ----
@@ -133,16 +132,16 @@ def test_a_victim_waits_in_the_paused_class_only(racks: Run) -> None:
 
 
 def test_pauses_travel_back_hop_by_hop(racks: Run) -> None:
-    """The receiver's eight neighbours and the spine first, then the first rack's leaf, then the four hosts there."""
+    """The receiver's four neighbours and the spine first, then the first rack's leaf, then the four hosts there."""
     tree = racks.results.sections["pause_tree"]
     first = {row["port"]: row["first_pause_us"] for row in tree}
     levels = {row["port"]: row["level"] for row in tree}
     assert levels == {
-        **{f"leaf2-eth{number}": 1 for number in (*range(1, 9), 10)},
+        **{f"leaf2-eth{number}": 1 for number in (1, 2, 3, 4, 6)},
         "spine1-eth1": 2,
         **{f"leaf1-eth{number}": 3 for number in range(1, 5)},
     }
-    assert first["leaf2-eth10"] < first["spine1-eth1"] < min(first[f"leaf1-eth{number}"] for number in range(1, 5))
+    assert first["leaf2-eth6"] < first["spine1-eth1"] < min(first[f"leaf1-eth{number}"] for number in range(1, 5))
     assert all(row["paused_us"] > 0 for row in tree)
 
 
