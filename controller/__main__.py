@@ -25,7 +25,7 @@ from controller.control import Control, port_stats_json
 from controller.core import Core
 from controller.failures import DEFAULT_DELAY_NS, Failures
 from controller.forwarding import plan
-from controller.policies import POLICIES
+from controller.policies import POLICIES, parse_policy
 from controller.policies.base import Policy, Situation
 from controller.port_policies.composition import parse_composition
 from controller.selector.build import built
@@ -74,13 +74,19 @@ def _run(options: argparse.Namespace) -> None:
         alarm = undo.enter_context(Alarm())
         failures = Failures(topology, alarm, delay_ns=_detection_delay(options.detection_delay))
 
+        chosen = [policy]
+
         def select(down: frozenset[str]) -> None:
-            selector.select(policy.selection(Situation(topology=topology, seed=options.seed, down=down)))
+            selector.select(chosen[0].selection(Situation(topology=topology, seed=options.seed, down=down)))
+
+        def use(spec: str) -> None:
+            chosen[0] = parse_policy(spec)
+            select(app.down)
 
         app = App(framework, Core(topology, rules), selector, select=select, port_seen=failures.port_seen)
         framework.start(app.application, address)
         if options.control:
-            control = Control(app, selector, _description(options, framework, policy), stop, failures.report)
+            control = Control(app, selector, _description(options, framework, policy), stop, failures.report, use)
             framework.hub.spawn(control.serve, undo.enter_context(_control_socket(framework, options.control)))
         framework.hub.spawn(_announce, app)
         framework.hub.spawn(failures.guard, app, framework.wait_readable)

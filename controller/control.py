@@ -4,6 +4,7 @@
     {"do": "port_stats"}                   ->  {"ok": true, "ports": {"leaf1-eth1": {"rx_packets": ...}, ...}}
     {"do": "flows"}                        ->  {"ok": true, "flows": [{"src": ..., "path": [...]}], ...}
     {"do": "failures"}                     ->  {"ok": true, "down": ["leaf1-spine2"], "detections": [...]}
+    {"do": "policy", "policy": "ecmp:seed=7"} -> {"ok": true, "policy": "ecmp:seed=7"}   in force from now on
     {"do": "describe"}                     ->  {"ok": true, "framework": "ryu 4.34", "policy": ..., ...}
     {"do": "shutdown"}                     ->  {"ok": true}
 
@@ -38,8 +39,13 @@ class Control:
         description: Mapping[str, object],
         stop: Callable[[], None],
         failures: Callable[[], Mapping[str, object]] = dict,
+        use: Callable[[str], None] = lambda _spec: None,
     ) -> None:
-        """`stop` ends the controller; `description` is what `describe` replies, `failures` makes the reply to that."""
+        """`stop` ends the controller; `description` is what `describe` replies, `failures` makes the reply to that.
+
+        `use` puts another policy in force, from now on.
+        """
+        self._use = use
         self._app, self._selector, self._description, self._stop = app, selector, dict(description), stop
         self._verbs: Mapping[str, Callable[[Mapping[str, Any]], dict[str, object]]] = {
             "wait_ready": self._wait_ready,
@@ -47,6 +53,7 @@ class Control:
             "flows": self._flows,
             "failures": lambda _: dict(failures()),
             "describe": lambda _: dict(self._description),
+            "policy": self._policy,
             "shutdown": self._shutdown,
         }
 
@@ -95,6 +102,10 @@ class Control:
             "flows": [describe_flow(topology, end_of, record) for record in records],
             "unrecorded_packets": self._selector.unrecorded_packets(),
         }
+
+    def _policy(self, request: Mapping[str, Any]) -> dict[str, object]:
+        self._use(str(request["policy"]))
+        return {"policy": request["policy"]}
 
     def _shutdown(self, _request: Mapping[str, Any]) -> dict[str, object]:
         self._stop()

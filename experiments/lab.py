@@ -13,8 +13,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -43,6 +44,7 @@ from testbed.capture import Capture
 from testbed.counters import Counters
 from testbed.fabric import Fabric
 from testbed.host_settings import HostSettings
+from testbed.link_faults import LinkFaults
 from testbed.node import FabricHost
 from testbed.port.interface import PortCounters
 from testbed.probe import probe
@@ -59,6 +61,9 @@ Say = Callable[[str], None]
 SETTLE_STEP_S = 0.05
 """Longer than a delayed acknowledgement (40 ms on Linux) takes."""
 SETTLE_TIMEOUT_S = 10.0
+REPAIR_STEP_S = 0.001
+REPAIR_TIMEOUT_S = 60.0
+"""Longer than any detection delay that makes sense."""
 
 
 @dataclass(kw_only=True)
@@ -85,6 +90,7 @@ class Lab:
     _jobs: int = 0
     readings: list[balance.Reading] = field(default_factory=list)
     """What switch ports had sent at each line-up."""
+    _broken: frozenset[str] = frozenset()
     _largest_job: int = 0
     _looking: threading.Lock = field(default_factory=threading.Lock)
     """Jobs that run at once are watched in threads, and read the same counters and sockets."""
@@ -139,7 +145,7 @@ class Lab:
             try:
                 return run_together(jobs, on_failure=start.call_off)
             except RunFailed as error:
-                down = self.timeline.down
+                down = self.down
                 cuts = cut_off(self.topology, down, [name for names in hosts for name in names])
                 cuts += [f"links that were down: {', '.join(sorted(down))}"] if down and not cuts else []
                 raise RunFailed("\n".join([*cuts, str(error)])) from error
@@ -175,7 +181,7 @@ class Lab:
 
     def _read(self, label: str) -> None:
         sent, now_ns = self.fabric.sent_bytes(), time.monotonic_ns()
-        self.readings.append(balance.Reading(at_ns=now_ns, label=label, sent_bytes=sent, down=self.timeline.down))
+        self.readings.append(balance.Reading(at_ns=now_ns, label=label, sent_bytes=sent, down=self.down))
 
     def _observer(self, nodes: Sequence[FabricHost], cc: str) -> Callable[[str], None]:
         """Looks at the job's sockets at each line-up whose label is new."""
@@ -190,6 +196,46 @@ class Lab:
                 self.sockets.look(nodes, job=job, asked=asked)
 
         return observe
+
+    def use_policy(self, load_balancer: str) -> None:
+        """Another load balancer, as `--policy` names it; in force on return, for flows under way as well.
+
+        Raises RunFailed with the controller's words.
+        """
+        self.controller.ask({"do": "policy", "policy": load_balancer})
+
+    @contextmanager
+    def broken(self, *links: str) -> Iterator[None]:
+        """These cables are down inside, and the controller has routed around them before it begins.
+
+        Raises UserError for ports that cannot fail, RunFailed where the controller does not notice.
+        """
+        with LinkFaults(self.fabric, seed=self.seed) as faults:
+            for link in links:
+                faults.set_state(link, up=False)
+            self._await_repair(faults.down)
+            self._broken |= faults.down
+            try:
+                yield
+            finally:
+                for link in links:
+                    faults.set_state(link, up=True)
+                self._broken -= set(links)
+                self._await_repair(self._broken)
+
+    def _await_repair(self, down: AbstractSet[str]) -> None:
+        """Until the controller does without exactly these links, and every switch's tables say so."""
+        deadline = time.monotonic() + REPAIR_TIMEOUT_S
+        while (found := set(self.controller.ask({"do": "failures"})["down"])) != down:
+            if time.monotonic() > deadline:
+                raise RunFailed(f"the controller believes that {sorted(found)} are down; {sorted(down)} are")
+            time.sleep(REPAIR_STEP_S)  # a poll: the controller's sockets answer questions, and call nobody
+        self.controller.wait_ready()
+
+    @property
+    def down(self) -> frozenset[str]:
+        """Links that are down now."""
+        return self.timeline.down | self._broken
 
     def seat(self, host: str) -> Seat:
         """Where a rank on `host` sits.  Raises UnknownName."""

@@ -103,7 +103,7 @@ def test_the_control_socket_answers_until_it_is_told_to_stop(start: Start, tmp_p
         description = ask(another, b'{"do": "describe"}')
         assert str(description["framework"]).startswith(f"{framework} ")
         assert description["policy_parameters"] == {"seed": 5, "polarised": False}
-        assert "unknown request 'dance'; known: describe, failures, flows" in str(ask(connection, b'{"do": "dance"}')["error"])
+        assert "unknown request 'dance'; known: describe, failures, flows, policy" in str(ask(connection, b'{"do": "dance"}')["error"])
         for nonsense in (b"", b"{", b"[]", b"{}", b'{"do": ["x"]}', b'{"do": "wait_ready", "timeout_s": "soon"}'):
             assert ask(connection, nonsense)["ok"] is False
         assert ask(connection, b'{"do": "shutdown"}') == {"ok": True}
