@@ -8,8 +8,9 @@
 
     ./run experiments/collectives.py --set ops=all_reduce,all_to_all --set begin=64k --set end=64M --set factor=4
 
-`begin`, `end` and `factor` are -b, -e and -f of nccl-tests.  The table `model` holds the best iteration of the largest
-size against the time that the hosts' links alone would need for what gloo sends: 1 is perfect, 2 is half the speed.
+`begin`, `end`, `factor` and `step` are -b, -e, -f and -i of nccl-tests; `nccl.txt` in the run's folder is laid out as its
+output is.  The table `model` holds the best iteration of the largest size against the time that the hosts' links alone
+would need for what gloo sends: 1 is perfect, 2 is half the speed.
 
 Expected: rings near their model wherever each flow has a link to itself; reduce_scatter as slow as all_reduce, because
 gloo runs one; broadcast L(L+1)/2 link times for 2^L ranks, because a child forwards only what it has in full.
@@ -26,8 +27,10 @@ from experiments.lab import Lab
 from experiments.results import Row
 from experiments.settings import Settings as BaseSettings
 from experiments.settings import Size, Words, written
+from experiments.workloads import nccl_tests
 from experiments.workloads.collectives import Measured, measure, steps_of
 from experiments.workloads.cost_models import LINK_TIMES, ideal_ns
+from experiments.workloads.nccl_tests import Sweep
 from experiments.workloads.operations import OPERATIONS, operation_named
 from topologies.errors import UserError
 
@@ -42,6 +45,7 @@ class Settings(BaseSettings):
     begin: Size = Field(default=written("64Ki"), ge=4, description="smallest size in bytes (nccl-tests -b)")
     end: Size = Field(default=written("16Mi"), description="largest size (nccl-tests -e)")
     factor: int = Field(default=16, ge=2, description="from one size to the next (nccl-tests -f)")
+    step: Size = Field(default=0, description="bytes from one size to the next, instead of factor (nccl-tests -i)")
     iterations: int = Field(default=2, ge=1, description="measured iterations of each (nccl-tests -n)")
     warmup: int = Field(default=1, ge=0, description="iterations before them (nccl-tests -w)")
     connections: int = Field(default=1, ge=1, le=64, description="TCP connections per pair of ranks")
@@ -58,14 +62,27 @@ class Settings(BaseSettings):
     def _ordered(self) -> "Settings":
         if self.end < self.begin:
             raise ValueError(f"end={self.end} is below begin={self.begin}")
+        if self.step and "factor" in self.model_fields_set:
+            raise ValueError(f"step={self.step} and factor={self.factor}: sizes grow in one way, give one of them")
         return self
 
     def sizes(self) -> Iterator[int]:
-        """begin, begin x factor, ... up to end."""
+        """begin, begin x factor (or + step), ... up to end."""
         size = self.begin
         while size <= self.end:
             yield size
-            size *= self.factor
+            size = size + self.step if self.step else size * self.factor
+
+    @property
+    def sweep(self) -> Sweep:
+        """As nccl-tests would say it."""
+        return Sweep(
+            begin_bytes=self.begin,
+            end_bytes=self.end,
+            step=f"{self.step}(bytes)" if self.step else f"{self.factor}(factor)",
+            iterations=self.iterations,
+            warmup=self.warmup,
+        )
 
 
 def run(lab: Lab, settings: Settings) -> None:
@@ -78,6 +95,7 @@ def run(lab: Lab, settings: Settings) -> None:
     lab.add_busy_ns(measured.busy_ns)
     lab.add("audit", measured.audit)
     lab.add("model", list(against_model(measured, line_rate_bps(lab.topology), lab.topology.mtu)))
+    (lab.folder.path / "nccl.txt").write_text(nccl_tests.text(measured.rows, settings.sweep))
     _claim(lab, measured.rows)
 
 
