@@ -1,12 +1,18 @@
 """A small real training job whose gradients are exchanged two ways.  Imports torch: for ranks only.
 
 Every rank holds a replica of one model and its own share of the data.  A step computes real gradients and averages
-them over ranks, by a parameter server or by a ring; both must give the same numbers.
+them over ranks, by a parameter server, by a ring or in two levels; all must give the same numbers.
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+
+from experiments.training.hierarchy import Hierarchy
+from topologies.errors import InternalError
 
 FEATURES, CLASSES, BATCH = 784, 10, 16
 """The shape of the handwritten-digit task that introductions use; the data are random, labels follow from them."""
@@ -79,21 +85,55 @@ class ParameterServer:
 class Ring:
     """Every rank sums chunks and passes them on: no server, no link that carries more than another."""
 
-    def __init__(self, gradient: torch.Tensor) -> None:
+    def __init__(self, gradient: torch.Tensor, group: Any) -> None:
         """`gradient` is this rank's; it is left as it is."""
         self.average = gradient.clone()
+        self._group = group
 
     def fill(self, iteration: int) -> None:
         """The gradient is already there."""
 
     def run(self) -> None:
         """All-reduce, then divide."""
-        dist.all_reduce(self.average)
+        dist.all_reduce(self.average, group=self._group)
         self.average.div_(dist.get_world_size())
 
     def wrong(self, iteration: int) -> int:
         """Judged by `disagreements` against the server."""
         return 0
+
+
+class TwoLevels(Ring):
+    """The same sum, within racks and then across."""
+
+    def __init__(self, gradient: torch.Tensor, hierarchy: Hierarchy) -> None:
+        """`gradient` is this rank's; it is left as it is."""
+        super().__init__(gradient, None)
+        self._hierarchy = hierarchy
+
+    def run(self) -> None:
+        """All-reduce in two levels, then divide."""
+        self._hierarchy.all_reduce(self.average)
+        self.average.div_(dist.get_world_size())
+
+
+class Averagers:
+    """Every way with process groups, and so TCP connections, of its own: what one loses, the others do not feel."""
+
+    def __init__(self, racks: Sequence[Sequence[int]]) -> None:
+        """Made by all ranks at the same time; `racks` is empty where nobody asks for two levels."""
+        self._ring = dist.new_group()
+        self._hierarchy = Hierarchy(racks) if racks else None
+
+    def exchange(self, way: str, gradient: torch.Tensor) -> ParameterServer | Ring:
+        """One step's averaging of this rank's gradient."""
+        if way == "parameter_server":
+            return ParameterServer(gradient)
+        if way == "all_reduce":
+            return Ring(gradient, self._ring)
+        if self._hierarchy is None:
+            raise InternalError(f"{way} needs racks")
+        return TwoLevels(gradient, self._hierarchy)
 
 
 def disagreements(one: torch.Tensor, other: torch.Tensor) -> int:
