@@ -6,7 +6,7 @@ r"""Twenty years of load balancing on one fabric: which policy carries a ring, p
       spine1  spine2  spine3  spine4      as many uplinks per leaf as hosts: with perfect spreading every flow has a
         |  X  X  X  X  X  X  |            link to itself; two flows on one uplink halve the speed of the whole ring
        leaf1                leaf2
-     h1 h2 h3 h4          h5 h6 h7 h8     interleaved: every step of the ring crosses; part_filled: half of every rack
+     h1 h2 h3 h4          h5 h6 h7 h8     interleaved: every step of the ring crosses; part_filled: every other host
 
 The history that Meta tells of its AI clusters (facts.md 1.3), walked on one running fabric: the controller changes the
 policy between jobs, and cables are broken before a job and repaired after it.
