@@ -65,7 +65,7 @@ class Settings(BaseSettings):
 
     ranks: Integers = Field(default=written("4,8,16"), description="numbers of workers to compare; hosts in order")
     hidden: int = Field(
-        default=1536, ge=1, description="width of the model's two hidden layers: 1536 is 14 MB of gradient"
+        default=1280, ge=1, description="width of the model's two hidden layers: 1280 is 11 MB of gradient"
     )
     steps: int = Field(default=2, ge=1, description="measured training steps of each")
     warmup: int = Field(default=1, ge=0, description="training steps before them")

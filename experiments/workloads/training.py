@@ -73,8 +73,10 @@ class ParameterServer:
         dist.gather(self.gradient, self._pushed, dst=0)
         pulled = None
         if self._pushed is not None:
-            mean = torch.stack(self._pushed).sum(dim=0).div_(self._ranks)
-            pulled = [mean] * self._ranks
+            mean = self._pushed[0]
+            for pushed in self._pushed[1:]:  # in place: a server of sixteen workers holds enough as it is
+                mean.add_(pushed)
+            pulled = [mean.div_(self._ranks)] * self._ranks
         dist.scatter(self.average, pulled, src=0)
 
     def wrong(self, iteration: int) -> int:
