@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from experiments.workloads.messages import WireBytes
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-BAND = 0.02
-"""Of the time of a trace that is played again: other port numbers, so other instants of gloo's connections."""
+BAND = 0.05
+"""Of the time of a trace that is played again: gloo's connections are new ones, and collectives that are under way at
+once share the links a little differently (1.8% was the most seen)."""
 WIRE_BAND = 0.02
 """Of payload on the wire, as in bounds.py: pure arithmetic but for retransmissions and SACK blocks."""
 SLEEP_NS = 10

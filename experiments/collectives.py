@@ -8,9 +8,9 @@
 
     ./run experiments/collectives.py --set ops=all_reduce,all_to_all --set begin=64k --set end=64M --set factor=4
 
-`begin`, `end`, `factor` and `step` are -b, -e, -f and -i of nccl-tests; `nccl.txt` in the run's folder is laid out as its
-output is.  The table `model` holds the best iteration of the largest size against the time that the hosts' links alone
-would need for what gloo sends: 1 is perfect, 2 is half the speed.
+`begin`, `end`, `factor` and `step` are -b, -e, -f and -i of nccl-tests; the run's `nccl.txt` looks like its output.
+The table `model` holds the best iteration of the largest size against the time that the hosts' links alone would need
+for what gloo sends: 1 is perfect, 2 is half the speed.
 
 Expected: rings near their model wherever each flow has a link to itself; reduce_scatter as slow as all_reduce, because
 gloo runs one; broadcast L(L+1)/2 link times for 2^L ranks, because a child forwards only what it has in full.
