@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from controller.app import App
 from controller.control import Control, port_stats_json
 from controller.core import Core
 from controller.failures import DEFAULT_DELAY_NS, Failures
+from controller.flow_cache import forget
 from controller.forwarding import plan
 from controller.policies import POLICIES, parse_policy
 from controller.policies.base import Policy, Situation
@@ -72,7 +74,12 @@ def _run(options: argparse.Namespace) -> None:
         selector = undo.enter_context(Selector(built(), hosts, flows=options.flows))
         selector.select(selection)
         alarm = undo.enter_context(Alarm())
-        failures = Failures(topology, alarm, delay_ns=_detection_delay(options.detection_delay))
+        failures = Failures(
+            topology,
+            alarm,
+            delay_ns=_detection_delay(options.detection_delay),
+            written=partial(forget, Path(options.flow_cache)) if options.flow_cache else _nothing,
+        )
 
         chosen = [policy]
 
@@ -138,6 +145,11 @@ def _parser() -> argparse.ArgumentParser:
         default=format_delay(DEFAULT_DELAY_NS),
         help="how long a port must be down, or up again, before packets take other paths (default %(default)s)",
     )
+    add(
+        "--flow-cache",
+        metavar="PATH",
+        help="where ovs-vswitchd listens (--unixctl): its cache is forgotten when a repair is in the tables",
+    )
     add("--poll", type=float, metavar="SECONDS", help="write all port counters to stdout this often, as JSON lines")
     add("--die-with-parent", action="store_true", help="end when the process that started this one ends")
     add("--verbose", action="store_true", help="log more")
@@ -149,6 +161,10 @@ def _address(text: str) -> tuple[str, int]:
     if not host or not port.isdigit() or not 0 < int(port) < 2**16:
         raise UserError(f"--listen {text}: write HOST:PORT, for instance 127.0.0.1:6653")
     return host, int(port)
+
+
+def _nothing() -> None:
+    """Without `--flow-cache` the switches' cache is left to them."""
 
 
 def _detection_delay(text: str) -> int:

@@ -104,9 +104,11 @@ class Reroutable(Protocol):
 class Failures:
     """Detections and repairs of a run."""
 
-    def __init__(self, topology: Topology, alarm: Alarm, *, delay_ns: int) -> None:
-        """`alarm` is this object's own."""
-        self.links, self._alarm = LinkStates(topology, delay_ns), alarm
+    def __init__(
+        self, topology: Topology, alarm: Alarm, *, delay_ns: int, written: Callable[[], None] = lambda: None
+    ) -> None:
+        """`alarm` is this object's own; `written` is called when a repair is in every table (see flow_cache.py)."""
+        self.links, self._alarm, self._written = LinkStates(topology, delay_ns), alarm, written
 
     def port_seen(self, name: str, live: bool) -> None:
         """Called for every port that a switch tells about."""
@@ -134,6 +136,7 @@ class Failures:
 
     def _await_repair(self, app: Reroutable, detections: Iterable[Detection]) -> None:
         if app.wait(lambda: not app.problems(), REPAIR_TIMEOUT_S):
+            self._written()
             self.links.repaired(detections, time.monotonic_ns())
             LOG.info("repaired: %s", ", ".join(each.link for each in detections))
         else:

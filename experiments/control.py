@@ -33,6 +33,7 @@ class ControllerProcess:
         log: Path,
         socket_path: Path,
         detection_delay: str = "1ms",
+        flow_cache: Path | None = None,
         port: int = 6653,
     ) -> None:
         """`topology` is a JSON file; `log` takes all that the controller prints."""
@@ -41,6 +42,7 @@ class ControllerProcess:
             *(sys.executable, "-m", "controller"),
             *("--topology", str(topology), "--policy", policy, "--seed", str(seed)),
             *("--detection-delay", detection_delay),
+            *(("--flow-cache", str(flow_cache)) if flow_cache is not None else ()),
             *("--listen", self.endpoint, "--control", str(socket_path), "--die-with-parent"),
         ]
         self._log, self._socket_path = log, socket_path

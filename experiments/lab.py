@@ -325,6 +325,7 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
                 policy=plan.composition.balancer_spec,
                 seed=request.seed,
                 detection_delay=request.detection_delay,
+                flow_cache=fabric.switches.unixctl,
                 log=folder.controller_log,
                 socket_path=clean.STATE / fabric.tag / "controller.sock",
             )

@@ -3,8 +3,8 @@
 contiguous     h1 h2 | h3 h4      rack by rack: a ring leaves each rack once
 interleaved    h1 h3 h2 h4        a rank per rack in turn: a ring leaves its rack at every step
 random         drawn from the seed
-part_filled    h1 | h3            half of each rack, rack by rack: what broke Meta's path pinning, which counts on
-                                  racks whose hosts all take part
+part_filled    h1 h3 ..           every other host of each rack, interleaved: other jobs have the rest.  It broke
+                                  Meta's path pinning, which counts on racks whose hosts all take part
 """
 
 import random
@@ -42,15 +42,15 @@ def _random(hosts: Racks, seed: int) -> list[str]:
     return found
 
 
-def _part_filled(hosts: Racks, _seed: int) -> list[str]:
-    return list(chain.from_iterable(rack[: max(len(rack) // 2, 1)] for rack in hosts))
+def _part_filled(hosts: Racks, seed: int) -> list[str]:
+    return _interleaved([rack[::2] for rack in hosts], seed)
 
 
 PLACEMENTS: Mapping[str, Callable[[Racks, int], list[str]]] = MappingProxyType(
     {"contiguous": _contiguous, "interleaved": _interleaved, "random": _random, "part_filled": _part_filled}
 )
 """Name -> how."""
-MEANING = "which host each rank sits on: contiguous, interleaved, random, part_filled (half of every rack)"
+MEANING = "which host each rank sits on: contiguous, interleaved, random, part_filled (every other host of each rack)"
 """For `Field(description=...)` of an experiment's `placement`."""
 
 

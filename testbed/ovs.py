@@ -49,6 +49,11 @@ class OpenVSwitch:
         where = str(self.directory)
         return {"OVS_RUNDIR": where, "OVS_LOGDIR": where, "OVS_DBDIR": where, "OVS_SYSCONFDIR": where}
 
+    @property
+    def unixctl(self) -> Path:
+        """Where ovs-vswitchd takes commands (ovs-appctl)."""
+        return self.directory / "vswitchd.ctl"
+
     def management(self, switch: str) -> str:
         """The OpenFlow socket that a bridge listens on for ovs-ofctl."""
         return f"unix:{self.directory}/{switch}.mgmt"
@@ -65,7 +70,7 @@ class OpenVSwitch:
             )
             self._await(socket, "ovsdb-server")
             self._vsctl("--no-wait", "init")
-            self._start("ovs-vswitchd", f"unix:{socket}", f"--unixctl={self.directory}/vswitchd.ctl")
+            self._start("ovs-vswitchd", f"unix:{socket}", f"--unixctl={self.unixctl}")
             self._stack = self._stack.pop_all()
         return self
 
