@@ -19,9 +19,11 @@ class Builder:
         """What was added so far."""
         return Trace(nodes=tuple(self._nodes))
 
-    def compute(self, name: str, duration_ns: int, *, after: Iterable[int] = (), start_ns: int = 0) -> int:
-        """The device is busy."""
-        return self._add(name, NodeType.COMP_NODE, after, (), duration_ns, start_ns)
+    def compute(
+        self, name: str, duration_ns: int, *, after: Iterable[int] = (), start_ns: int = 0, on_host: bool = False
+    ) -> int:
+        """The device is busy, or the host."""
+        return self._add(name, NodeType.COMP_NODE, after, (), duration_ns, start_ns, on_host=on_host)
 
     def collective(
         self,
@@ -59,9 +61,11 @@ class Builder:
         own: Iterable[Attribute],
         duration_ns: int,
         start_ns: int,
+        *,
+        on_host: bool = False,
     ) -> int:
         number = len(self._nodes)
-        attributes = [Attribute(name="is_cpu_op", field="bool_val", value=False), *own]
+        attributes = [Attribute(name="is_cpu_op", field="bool_val", value=on_host), *own]
         if duration_ns % 1000:
             attributes.append(Attribute(name=DURATION_NS, field="uint64_val", value=duration_ns))
         self._nodes.append(

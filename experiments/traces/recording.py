@@ -22,6 +22,10 @@ from experiments.training.timeline import Interval, Kind, StepRecord
 COMPUTES = {NodeType.COMP_NODE, NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE}
 
 
+LATER = "begins later than the first rank"
+"""The host's node in front of a rank that what came before the first step had held up."""
+
+
 def all_reduces(name: str) -> CommType:
     """Of every communication in data-parallel training."""
     return CommType.ALL_REDUCE
@@ -39,6 +43,8 @@ def recorded(
 def _trace(steps: Sequence[StepRecord], kind_of: Callable[[str], CommType], first_ns: int) -> Trace:
     builder = Builder()
     before: list[int] = []  # what a step's first nodes wait for: all of the step before that nothing else waits for
+    if steps[0].start_ns > first_ns:
+        before.append(builder.compute(LATER, steps[0].start_ns - first_ns, on_host=True))
     for step in steps:
         ids: dict[int, Interval] = {}
         waited: set[int] = set()

@@ -117,6 +117,13 @@ def test_a_step_waits_for_all_of_the_step_before_and_warm_up_is_left_out() -> No
     assert found["step 1 a"] == {"step 0 x", "step 0 z"}
 
 
+def test_a_rank_that_began_later_begins_later_again() -> None:
+    early, late = recorded([[step(0, 100, compute("a", 100, 200))], [step(0, 140, compute("a", 140, 240))]])
+    assert [node.name for node in early] == ["step 0 a"]
+    held, first = late.nodes
+    assert (held.integer("duration_ns"), held.integer("is_cpu_op"), first.parents) == (40, 1, (held.id,))
+
+
 def test_a_recorded_run_can_be_planned_with_its_collectives() -> None:
     steps = [step(0, 100, compute("a", 100, 1101), send("bucket0", 1101, 2000))]
     traces = recorded([steps, steps])
