@@ -1,19 +1,34 @@
 """Tables of what the network did: busiest links, how evenly tiers are used, which way flows went.  Pure."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from experiments.report.table import Column, Table
 from experiments.results import FlowPath, LinkUse
 from topologies.model import Topology
 from topologies.units import format_rate
 
+_EXTRAS: Final = {
+    "drops": ("drops", ""),
+    "marks": ("marks", ""),
+    "pauses_sent": ("pauses sent", ""),
+    "pauses_received": ("pauses received", ""),
+    "paused_us": ("paused", "(us)"),
+}
+"""Field of a link -> heading and unit; all but drops are shown only where some link has one."""
+
 
 def links_table(links: Sequence[LinkUse], topology: Topology, *, most: int) -> Table:
     """The busiest directions of cables, and how unevenly each tier is used."""
     busiest = sorted(links, key=lambda link: (-link.utilisation, -link.tx_bytes))[:most]
-    drops = sum(link.drops for link in links)
+    extras = [name for name in _EXTRAS if name != "drops" and any(getattr(link, name) for link in links)]
+    totals = ", ".join(
+        f"{sum(getattr(link, name) for link in links)} {_EXTRAS[name][0]}"
+        for name in ("drops", *extras)
+        if not _EXTRAS[name][1]
+    )
     return Table(
-        title=f"Busiest links ({len(busiest)} of {len(links)} directions; {drops} drops in all)",
+        title=f"Busiest links ({len(busiest)} of {len(links)} directions; {totals} in all)",
         columns=(
             Column(name="from", left=True),
             Column(name="to", left=True),
@@ -21,6 +36,7 @@ def links_table(links: Sequence[LinkUse], topology: Topology, *, most: int) -> T
             Column(name="bytes", unit="(MB)"),
             Column(name="packets"),
             Column(name="drops"),
+            *(Column(name=_EXTRAS[name][0], unit=_EXTRAS[name][1]) for name in extras),
             Column(name="used", unit="(%)"),
         ),
         cells=tuple(
@@ -30,6 +46,7 @@ def links_table(links: Sequence[LinkUse], topology: Topology, *, most: int) -> T
                 f"{link.tx_bytes / 1e6:.1f}",
                 str(link.tx_packets),
                 str(link.drops),
+                *(f"{getattr(link, name):.10g}" for name in extras),
                 f"{link.utilisation * 100:.1f}",
             )
             for link in busiest

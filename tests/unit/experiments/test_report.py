@@ -100,6 +100,17 @@ def test_the_busiest_links_come_first_and_tiers_show_their_imbalance() -> None:
     assert network.imbalance(LINKS, TOPOLOGY) == {"leaf to spine": 1.5}
 
 
+def test_links_table_shows_only_what_happened_marks_and_pauses_included() -> None:
+    marked = LINKS[0].model_copy(update={"marks": 12, "paused_us": 3.25})
+    table = network.links_table((marked, *LINKS[1:]), TOPOLOGY, most=2)
+    names = [column.name for column in table.columns]
+    assert [names[6], names[7]] == ["marks", "paused"]
+    assert table.cells[0][6:8] == ("12", "3.25")
+    assert table.cells[1][6:8] == ("0", "0")
+    assert "7 drops, 12 marks in all" in table.title
+    assert "marks" not in [column.name for column in network.links_table(LINKS, TOPOLOGY, most=2).columns]
+
+
 def test_paths_are_told_by_the_names_of_nodes() -> None:
     table = network.paths_table([FLOW], TOPOLOGY, most=5)
     assert table.cells == (("h1 > h3", "tcp 4000 > 5000", "2.00", "10", "h1 leaf1 spine1 leaf2 h3"),)
