@@ -1,0 +1,73 @@
+"""Who holds up everybody: from when ranks arrive at collectives, and from how busy each link was.  Pure.
+
+A rank that computes slowly comes last, and nobody else is late: `held_up_ns` counts what its coming last has cost.
+A slow NIC cannot be seen so, because everybody comes late to the next collective together.  But where all ranks send as
+much, its link is the one that needs longest for it: `slow_links` compares times in which a port was sending.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from experiments.training.timeline import Kind, StepRecord
+
+LATE = 0.05
+"""Of the steps' time: what a rank must have cost to be named."""
+LONGER = 1.25
+"""Times the median of all ports: how long a port must have been sending to be named."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortUse:
+    """One direction of a link over a job, as its port counted it."""
+
+    interface: str
+    link: str
+    host: str
+    """At this end or the other."""
+    busy_ns: int
+    """Time in which it was sending."""
+    sent_bytes: int
+
+    @property
+    def speed_gbps(self) -> float:
+        """While it was sending."""
+        return self.sent_bytes * 8 / self.busy_ns if self.busy_ns else 0.0
+
+
+def held_up_ns(records: Sequence[Sequence[StepRecord]]) -> dict[int, int]:
+    """Rank -> time by which all others would have begun collectives earlier without it, in the steps that count.
+
+    Only the last to come is to blame, and only for the time since the one before it.
+    """
+    found: dict[int, int] = defaultdict(int)
+    for across in zip(*records, strict=True):
+        if across[0].number < 0:
+            continue
+        arrivals: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for rank, record in enumerate(across):
+            for interval in record.intervals:
+                if interval.kind is Kind.COMMUNICATION:
+                    arrivals[interval.name].append((interval.start_ns, rank))
+        for order in arrivals.values():
+            if len(order) > 1:
+                *_, before, last = sorted(order)
+                found[last[1]] += last[0] - before[0]
+    return {rank: found.get(rank, 0) for rank in range(len(records))}
+
+
+def late_ranks(held_up: Mapping[int, int], *, total_ns: int) -> list[int]:
+    """Ranks that have cost more than LATE of the time of all steps, the worst first."""
+    found = [rank for rank, cost_ns in held_up.items() if cost_ns > LATE * total_ns]
+    return sorted(found, key=lambda rank: (-held_up[rank], rank))
+
+
+def slow_links(ports: Sequence[PortUse]) -> list[PortUse]:
+    """Ports that were sending for much longer than most, the longest first; at most one per link."""
+    usual_ns = median(port.busy_ns for port in ports)
+    found: dict[str, PortUse] = {}
+    for port in sorted(ports, key=lambda each: (-each.busy_ns, each.interface)):
+        if port.busy_ns > LONGER * usual_ns:
+            found.setdefault(port.link, port)
+    return list(found.values())

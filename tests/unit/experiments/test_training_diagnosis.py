@@ -1,0 +1,69 @@
+"""Who is to blame: arrivals at collectives and times of sending, by hand."""
+
+from collections.abc import Sequence
+
+from experiments.training.diagnosis import PortUse, held_up_ns, late_ranks, slow_links
+from experiments.training.timeline import Interval, Kind, StepRecord
+
+
+def step(number: int, *arrivals_ns: Sequence[int]) -> list[StepRecord]:
+    """One step: arrivals_ns[rank] are the instants at which it begins collectives 0, 1, ..."""
+    return [
+        StepRecord(
+            number=number,
+            start_ns=0,
+            end_ns=1000,
+            intervals=tuple(
+                Interval(kind=Kind.COMMUNICATION, name=f"bucket{place}", start_ns=at, end_ns=at + 100)
+                for place, at in enumerate(of_rank)
+            ),
+        )
+        for of_rank in arrivals_ns
+    ]
+
+
+def records(*steps: list[StepRecord]) -> list[list[StepRecord]]:
+    """records[rank][step]."""
+    return [list(of_rank) for of_rank in zip(*steps, strict=True)]
+
+
+def test_the_last_is_to_blame_for_the_time_since_the_one_before_it() -> None:
+    assert held_up_ns(records(step(0, [100], [110], [400]))) == {0: 0, 1: 0, 2: 290}
+
+
+def test_every_collective_of_every_step_counts_and_warm_up_does_not() -> None:
+    found = held_up_ns(records(step(-1, [0], [900]), step(0, [0, 50], [10, 20]), step(1, [5], [0])))
+    assert found == {0: 30 + 5, 1: 10}
+
+
+def test_who_comes_early_and_the_many_after_it_are_not_to_blame() -> None:
+    """A jittery rank that was fast this time: the others come together, nobody has kept anybody waiting."""
+    assert held_up_ns(records(step(0, [50], [100], [100], [100]))) == {0: 0, 1: 0, 2: 0, 3: 0}
+
+
+def test_one_rank_alone_waits_for_nobody() -> None:
+    assert held_up_ns(records(step(0, [50]))) == {0: 0}
+
+
+def test_named_is_who_costs_more_than_a_twentieth() -> None:
+    assert late_ranks({0: 10, 1: 501, 2: 500, 3: 900}, total_ns=10_000) == [3, 1]
+    assert late_ranks({0: 0, 1: 0}, total_ns=0) == []
+
+
+def port(interface: str, link: str, busy_ns: int, sent_bytes: int = 1000) -> PortUse:
+    return PortUse(interface=interface, link=link, host=link.split("-")[0], busy_ns=busy_ns, sent_bytes=sent_bytes)
+
+
+def test_a_link_is_named_once_by_its_longest_direction() -> None:
+    ports = [
+        *(port(f"h{number}-eth0", f"h{number}-s1", 100) for number in range(1, 6)),
+        port("h9-eth0", "h9-s1", 200),
+        port("s1-eth9", "h9-s1", 210),
+    ]
+    assert [each.interface for each in slow_links(ports)] == ["s1-eth9"]
+
+
+def test_equal_ports_are_not_named_and_idle_ones_have_no_speed() -> None:
+    assert slow_links([port(f"h{number}-eth0", f"h{number}-s1", 100 + number) for number in range(8)]) == []
+    assert port("h1-eth0", "h1-s1", 0, 0).speed_gbps == 0.0
+    assert port("h1-eth0", "h1-s1", 80, 1000).speed_gbps == 100.0
