@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 APART = 1.02
 """Of a job that shares no link with another: its time among the others over its time alone."""
+MEETING = 1.15
+"""Times the number of jobs: what queues, and losses where buffers are small, cost beyond sharing."""
 
 
 class Settings(BaseSettings):
@@ -116,10 +118,10 @@ def _claims(lab: "Lab", parts: Sequence[Sequence[str]], table: Sequence[dict[str
         )
     else:
         lab.add_claim(
-            "jobs that share uplinks are slowed by at most the number of jobs",
-            expected=f"every slowdown between {1 / APART:.2f} and {len(parts) * APART:.2f}",
+            "jobs that share uplinks slow each other by at most their number, and a little for queues",
+            expected=f"every slowdown between {1 / APART:.2f} and {len(parts) * MEETING:.2f}",
             measured=", ".join(f"{line['slowdown']:.3f}" for line in table),
-            holds=all(1 / APART <= line["slowdown"] <= len(parts) * APART for line in table),
+            holds=all(1 / APART <= line["slowdown"] <= len(parts) * MEETING for line in table),
         )
 
 
