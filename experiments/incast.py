@@ -10,6 +10,7 @@ The pattern of a parameter server's push, of gather, of a storage read, of the l
 opens fresh connections (not timed), so every block begins with the initial window: N x 10 packets at once.
 
     ./run experiments/incast.py --topology star:hosts=33,buffer=100k --set sizes=32k,256k --set host.rto_min=1ms
+    ./run experiments/incast.py --set policies=lossy,dctcp,roce --set buffers=1M,4M     (one fabric, ports change)
 
 Expected: no drop while N x size fits the port's buffer; with larger blocks drops grow with N; goodput falls where
 `timeouts` says so, by rto_min each, and not where fast retransmission repairs the loss.
@@ -23,6 +24,7 @@ from pydantic import Field
 
 from experiments.experiment import Experiment, main
 from experiments.lab import Lab
+from experiments.ports_in_force import PortsInForce
 from experiments.settings import Settings as BaseSettings
 from experiments.settings import Sizes, written
 from experiments.workloads.blocks import program
@@ -47,21 +49,55 @@ class Settings(BaseSettings):
     sizes: Sizes = Field(default=written("32k,256k,1M"), description="bytes that each sender sends")
     repetitions: int = Field(default=3, ge=1, description="measured repetitions of each, on fresh connections")
     warmup: int = Field(default=0, ge=0, description="repetitions before them")
+    policies: str = Field(
+        default="",
+        description="ports and congestion controls to compare, as --policy takes them, separated by semicolons or, "
+        "for bare names, commas: lossy,dctcp,roce; empty: the run's own",
+    )
+    buffers: Sizes = Field(
+        default=(), description="buffers of the switch to try, comma separated, under each policy; empty: as it says"
+    )
 
 
 def run(lab: Lab, settings: Settings) -> None:
     """One job per number of senders; the first host receives."""
+    table: list[dict[str, Any]] = []
+    audits: list[dict[str, Any]] = []
+    points = [(policy, size) for policy in policies(settings.policies) for size in settings.buffers or (None,)]
+    if points == [("", None)]:
+        _grid(lab, settings, {}, None, table, audits)
+    else:
+        with PortsInForce(lab) as ports:
+            for policy, buffer_bytes in points:
+                plan = ports.use(with_buffer(policy or lab.request.policy, buffer_bytes))
+                cc = plan.composition.ports.cc if policy else None
+                buffers = {decision.buffer_bytes for decision in plan.decisions.values() if decision.is_switch}
+                labels = {"policy": policy or lab.request.policy, "buffer_bytes": max(buffers)}
+                _grid(lab, settings, labels, cc, table, audits)
+    lab.add("incast", table)
+    lab.add("audit", audits)
+    _claim(lab, table, _last_link(lab.topology, lab.topology.hosts[0].name))
+    _claim_of_timeouts(lab, table)
+
+
+def _grid(
+    lab: Lab,
+    settings: Settings,
+    labels: Mapping[str, Any],
+    cc: str | None,
+    table: list[dict[str, Any]],
+    audits: list[dict[str, Any]],
+) -> None:
+    """Every number of senders and size, with the ports as they are; appends lines and audits."""
     receiver, *others = (host.name for host in lab.topology.hosts)
     last_link = _last_link(lab.topology, receiver)
-    table, audits = [], []
     for senders in fan_ins(settings.fan_in, len(others)):
         for size_bytes in settings.sizes:
             hosts = [receiver, *others[:senders]]
             before = lab.sample()
-            found = lab.job(
-                program, (size_bytes,), settings.repetitions, settings.warmup, hosts=hosts, process_group=False
-            )
-            dropped = _drops(lab.sample(), before)
+            arguments = ((size_bytes,), settings.repetitions, settings.warmup)
+            found = lab.job(program, *arguments, hosts=hosts, process_group=False, cc=cc)
+            after = lab.sample()
             step = Step(op="incast", size_bytes=size_bytes * senders)
             measured = list(iterations([step], cast("list[list[list[Sample]]]", found)))
             for iteration in measured:
@@ -69,10 +105,20 @@ def run(lab: Lab, settings: Settings) -> None:
             kept = [iteration for iteration in measured if iteration.number >= 0]
             lab.add_rows(row(iteration, factor=1.0) for iteration in kept)
             audits += [audit(iteration, _wire(senders, size_bytes)) for iteration in kept]
-            table.append(_line(senders, size_bytes, kept, dropped, last_link))
-    lab.add("incast", table)
-    lab.add("audit", audits)
-    _claim(lab, table, last_link)
+            line = _line(senders, size_bytes, kept, _drops(after, before), last_link)
+            table.append({**labels, **line, **_ports(after, before)})
+
+
+def policies(text: str) -> list[str]:
+    """What to compare: one with keys has commas of its own, so then semicolons separate."""
+    return [part.strip() for part in text.split(";" if ":" in text or ";" in text else ",")]
+
+
+def with_buffer(policy: str, buffer_bytes: int | None) -> str:
+    """The policy with another buffer of its switches."""
+    if buffer_bytes is None:
+        return policy
+    return f"{policy}{',' if ':' in policy else ':'}buffer={buffer_bytes}B"
 
 
 def fan_ins(text: str, most: int) -> list[int]:
@@ -100,6 +146,19 @@ def _drops(after: Mapping[str, Counters], before: Mapping[str, Counters]) -> int
     return sum(after[name].port.dropped_packets - before[name].port.dropped_packets for name in after)
 
 
+def _ports(after: Mapping[str, Counters], before: Mapping[str, Counters]) -> dict[str, int]:
+    """What ports did meanwhile beside sending: marks, pauses, drops by cause where there were any."""
+    found = {
+        "marks": sum(after[name].port.marked_packets - before[name].port.marked_packets for name in after),
+        "pauses": sum(after[name].port.pauses_sent - before[name].port.pauses_sent for name in after),
+    }
+    for cause in ("egress", "shared", "headroom"):
+        drops = [(after[name].port.drops, before[name].port.drops) for name in after]
+        count = sum(getattr(now, cause) - getattr(then, cause) for now, then in drops if now and then)
+        found[f"dropped_{cause}"] = count
+    return found
+
+
 def _wire(senders: int, size_bytes: int) -> list[WireBytes]:
     return [WireBytes(rx=senders * size_bytes), *[WireBytes(tx=size_bytes)] * senders]
 
@@ -118,11 +177,16 @@ def _line(senders: int, size_bytes: int, kept: Sequence[Iteration], dropped: int
         "retransmissions": sum(it.retransmitted_segments for it in counters),
         "timeouts": sum(it.timeouts for it in counters),
         "loss_probes": sum(it.loss_probes for it in counters),
+        "most_timeouts": max(it.timeouts for it in counters),
     }
 
 
 def _claim(lab: Lab, table: Sequence[dict[str, Any]], last_link: Link) -> None:
-    fits = [line for line in table if line["senders"] * line["each_bytes"] <= last_link.buffer_bytes * FIT]
+    fits = [
+        line
+        for line in table
+        if "buffer_bytes" not in line and line["senders"] * line["each_bytes"] <= last_link.buffer_bytes * FIT
+    ]
     if fits:
         lab.add_claim(
             f"nothing is dropped while all blocks together fit the last port's buffer of {last_link.buffer_bytes} B",
@@ -149,6 +213,22 @@ def _claim(lab: Lab, table: Sequence[dict[str, Any]], last_link: Link) -> None:
             measured=f"{slowest['goodput_share']:.2f} with {slowest['senders']} senders of {slowest['each_bytes']} B",
             holds=slowest["goodput_share"] >= FAST,
         )
+
+
+def _claim_of_timeouts(lab: Lab, table: Sequence[dict[str, Any]]) -> None:
+    """A sender that waits for its timer lets everybody wait: the stall is at least that sender's timeouts x rto_min."""
+    stalled = [line for line in table if line["timeouts"]]
+    if not stalled:
+        return
+    rto_us = lab.fabric.hosts.rto_min_us
+    least = min(stalled, key=lambda line: line["worst_us"] / line["most_timeouts"])
+    lab.add_claim(
+        "timeouts explain the stalls: the worst repetition lasts at least the most timeouts of one sender x rto_min",
+        expected=f"{rto_us} us per timeout and more, wherever there was one",
+        measured=f"{least['worst_us'] / least['most_timeouts']:.0f} us at least, with {least['senders']} senders of "
+        f"{least['each_bytes']} B",
+        holds=least["worst_us"] >= rto_us * least["most_timeouts"],
+    )
 
 
 FIT = 0.95
