@@ -22,6 +22,8 @@ from typing import Any, cast
 
 from pydantic import Field
 
+from controller.port_policies.base_rtt import base_rtt_ns
+from controller.port_policies.decision import PortDecision
 from experiments.experiment import Experiment, main
 from experiments.lab import Lab
 from experiments.ports_in_force import PortsInForce
@@ -73,10 +75,13 @@ def run(lab: Lab, settings: Settings) -> None:
                 cc = plan.composition.ports.cc if policy else None
                 buffers = {decision.buffer_bytes for decision in plan.decisions.values() if decision.is_switch}
                 labels = {"policy": policy or lab.request.policy, "buffer_bytes": max(buffers)}
+                if not plan.composition.ports.pfc:
+                    labels["room_bytes"] = room_bytes(plan.decisions[_hot(lab.topology)])
                 _grid(lab, settings, labels, cc, table, audits)
     lab.add("incast", table)
     lab.add("audit", audits)
     _claim(lab, table, _last_link(lab.topology, lab.topology.hosts[0].name))
+    _claim_of_windows(lab, table)
     _claim_of_timeouts(lab, table)
 
 
@@ -107,6 +112,21 @@ def _grid(
             audits += [audit(iteration, _wire(senders, size_bytes)) for iteration in kept]
             line = _line(senders, size_bytes, kept, _drops(after, before), last_link)
             table.append({**labels, **line, **_ports(after, before)})
+
+
+def _hot(topology: Topology) -> str:
+    """The switch port to the receiver."""
+    return topology.peer_of[topology.interfaces_of[topology.hosts[0].name][0].name].name
+
+
+def room_bytes(port: PortDecision) -> int:
+    """What one lossy queue may grow to alone in its switch: q <= alpha x (buffer - q), and its limit if it has one.
+
+    The reserves of the other ports, a frame each, are neglected: q is this much at most.
+    """
+    alpha = port.egress_alpha
+    share = int(port.buffer_bytes * alpha / (1 + alpha)) if alpha else port.buffer_bytes
+    return min(share, port.limit_bytes) if port.limit_bytes else share
 
 
 def policies(text: str) -> list[str]:
@@ -215,22 +235,49 @@ def _claim(lab: Lab, table: Sequence[dict[str, Any]], last_link: Link) -> None:
         )
 
 
+def _claim_of_windows(lab: Lab, table: Sequence[dict[str, Any]]) -> None:
+    """N x initial window at once: what neither the queue nor the wire can hold is dropped, and goodput falls."""
+    link = _last_link(lab.topology, lab.topology.hosts[0].name)
+    bdp_bytes = link.rate_bps * base_rtt_ns(lab.topology) // (8 * 10**9)
+    window_bytes = lab.fabric.hosts.initial_window * lab.topology.mtu
+    known = [line for line in table if "room_bytes" in line]
+    over = [
+        line
+        for line in known
+        if line["senders"] * min(line["each_bytes"], window_bytes) > line["room_bytes"] + bdp_bytes
+    ]
+    if over:
+        lab.add_claim(
+            "where N x initial window exceeds buffer + BDP, packets are dropped",
+            expected=f"drops in each of {len(over)} lines",
+            measured=f"in {sum(line['dropped'] > 0 for line in over)}",
+            holds=all(line["dropped"] > 0 for line in over),
+        )
+
+
 def _claim_of_timeouts(lab: Lab, table: Sequence[dict[str, Any]]) -> None:
     """A sender that waits for its timer lets everybody wait: the stall is at least that sender's timeouts x rto_min."""
     stalled = [line for line in table if line["timeouts"]]
     if not stalled:
         return
     rto_us = lab.fabric.hosts.rto_min_us
+    # Each may double the one before (RFC 6298, 5.5), and timers of this kernel go by ticks.
+    most_us = {
+        id(line): (2 ** line["most_timeouts"] - 1) * rto_us + line["most_timeouts"] * TICKS_US for line in stalled
+    }
     least = min(stalled, key=lambda line: line["worst_us"] / line["most_timeouts"])
     lab.add_claim(
-        "timeouts explain the stalls: the worst repetition lasts at least the most timeouts of one sender x rto_min",
-        expected=f"{rto_us} us per timeout and more, wherever there was one",
+        "timeouts explain the stalls: the worst repetition lasts as long as the most timeouts of one sender",
+        expected=f"{rto_us} us each and more, doubled by each that follows, and up to {TICKS_US} us of ticks each",
         measured=f"{least['worst_us'] / least['most_timeouts']:.0f} us at least, with {least['senders']} senders of "
         f"{least['each_bytes']} B",
-        holds=least["worst_us"] >= rto_us * least["most_timeouts"],
+        holds=least["worst_us"] >= rto_us * least["most_timeouts"]
+        and all(line["worst_us"] <= most_us[id(line)] for line in stalled),
     )
 
 
+TICKS_US = 20_000
+"""Two ticks of a kernel with HZ=100, as the guest's: a timer's time is rounded up, and it fires after the next tick."""
 FIT = 0.95
 """Of the buffer: the rest is for the packets' headers."""
 
