@@ -109,7 +109,7 @@ def run(lab: Lab, settings: Settings) -> None:
     lab.add("slowest_flows", [_row(each) for each in sorted(done, key=lambda each: -each.slowdown)[:SHOWN]])
     rows = [_row(each) for each in done]
     lab.add("flows", {name: [row[name] for row in rows] for name in rows[0]})
-    lab.add("loss", {"dropped_packets": dropped, **_losses(reports)})
+    lab.add("loss", [{"dropped_packets": dropped, **_losses(reports)}])
     _claim(lab, done, reports)
 
 

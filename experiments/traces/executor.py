@@ -40,8 +40,11 @@ def play(rank: Rank, plan: Plan) -> Played:
     before = rank.counters()
     rank.line_up("first node")
     began_ns = time.monotonic_ns()
-    with ThreadPoolExecutor(max_workers=len(plan.actions[rank.rank]) + 1) as threads:
+    threads = ThreadPoolExecutor(max_workers=len(plan.actions[rank.rank]) + 1)
+    try:
         events = _Player(rank, plan, groups, threads).play()
+    finally:
+        threads.shutdown(wait=False)  # after a failure others wait for peers that never come, and would hide it
     rank.line_up("last node")
     counters = rank.counters() - before
     header_bytes = read_header_bytes()

@@ -47,7 +47,7 @@ def test_an_incast_shares_the_receivers_link(patterns: Run) -> None:
     flows = of(patterns, "incast")
     assert len(flows) == 3
     assert max(flow["slowdown"] for flow in flows) >= 2.8
-    loss = patterns.results.sections["loss"]
+    (loss,) = patterns.results.sections["loss"]
     assert loss["dropped_packets"] > 0
     assert sum(flow["retransmissions"] for flow in flows) == loss["retransmitted_segments"] >= loss["dropped_packets"]
 

@@ -38,6 +38,13 @@ def test_no_collective_beats_the_links_and_trees_pay_for_their_depth(sweep: Run)
     assert all(1 <= ratio < 2.5 for op, ratio in ratios.items() if op != "broadcast"), ratios
 
 
+def test_the_sweep_is_written_down_as_nccl_tests_prints_it(sweep: Run) -> None:
+    """One iteration of each: the text has the rows' own bandwidths, to the digits that it shows."""
+    lines = [line.split() for line in (sweep.folder.path / "nccl.txt").read_text().splitlines() if line[0] != "#"]
+    shown = [(int(cells[0]), next(cells[at] for at in (7, 11) if cells[at] != "N/A")) for cells in lines]
+    assert shown == [(row.bytes, f"{row.busbw_GBps:.2f}") for row in sweep.results.rows]
+
+
 def test_a_server_takes_p_times_as_long_as_a_ring(run_experiment: RunExperiment) -> None:
     results = (
         run_experiment(
