@@ -27,8 +27,9 @@ from controller.core import Core
 from controller.failures import DEFAULT_DELAY_NS, Failures
 from controller.flow_cache import forget
 from controller.forwarding import plan
-from controller.policies import POLICIES, parse_policy
-from controller.policies.base import Policy, Situation
+from controller.paths import Paths
+from controller.policies import POLICIES
+from controller.policies.base import Policy
 from controller.port_policies.composition import parse_composition
 from controller.selector.build import built
 from controller.selector.selector import MOST_FLOWS, Selector
@@ -66,13 +67,11 @@ def _run(options: argparse.Namespace) -> None:
     topology, policy = read_topology(options.topology), parse_composition(options.policy).balancer
     address = _address(options.listen)
     rules = plan(topology)
-    selection = policy.selection(Situation(topology=topology, seed=options.seed))
     with ExitStack() as undo:
         stop, stopped = undo.enter_context(_stop_pipe())
         framework = compat.load(options.framework)
         hosts = {end.ip: leaf_of(topology, end.name).name for end in topology.host_interfaces() if end.ip is not None}
         selector = undo.enter_context(Selector(built(), hosts, flows=options.flows))
-        selector.select(selection)
         alarm = undo.enter_context(Alarm())
         failures = Failures(
             topology,
@@ -81,21 +80,17 @@ def _run(options: argparse.Namespace) -> None:
             written=partial(forget, Path(options.flow_cache)) if options.flow_cache else _nothing,
         )
 
-        chosen = [policy]
-
-        def select(down: frozenset[str]) -> None:
-            selector.select(chosen[0].selection(Situation(topology=topology, seed=options.seed, down=down)))
-
-        def use(spec: str) -> None:
-            chosen[0] = parse_policy(spec)
-            select(app.down)
-
-        app = App(framework, Core(topology, rules), selector, select=select, port_seen=failures.port_seen)
+        paths = Paths(topology, selector, policy, seed=options.seed, alarm=undo.enter_context(Alarm()))
+        paths.use(policy)
+        app = App(framework, Core(topology, rules), selector, select=paths.select, port_seen=failures.port_seen)
         framework.start(app.application, address)
         if options.control:
-            control = Control(app, selector, _description(options, framework, policy), stop, failures.report, use)
+            control = Control(
+                app, selector, _description(options, framework, policy), stop, failures.report, paths.use_spec
+            )
             framework.hub.spawn(control.serve, undo.enter_context(_control_socket(framework, options.control)))
         framework.hub.spawn(_announce, app)
+        framework.hub.spawn(paths.guard, framework.wait_readable)
         framework.hub.spawn(failures.guard, app, framework.wait_readable)
         framework.hub.spawn(_guard, app, selector, undo.enter_context(Removals()))
         if options.poll:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
+from ipaddress import IPv4Address
 from typing import Any, ClassVar, Self
 
 from controller.path_marks import Widths, widths
@@ -26,6 +27,10 @@ class Situation:
     """The run's: a policy that draws lots draws them from this."""
     down: frozenset[str] = NOTHING
     """Links or interfaces that are out of order."""
+    demand: Mapping[tuple[IPv4Address, IPv4Address], int] = field(default_factory=dict)
+    """(source, destination) -> bytes in a period, where the policy has one and something was measured."""
+    before: Mapping[tuple[IPv4Address, IPv4Address], int] = field(default_factory=dict)
+    """The exact entries that are in force and were made for the links that are up now: what may be kept."""
 
     @cached_property
     def widths(self) -> Mapping[tuple[str, str], Widths]:
@@ -46,6 +51,11 @@ class Policy(ABC):
     """On the command line, in manifests and in plots."""
     summary: ClassVar[str]
     """One line for `./run list`."""
+
+    @property
+    def measures_every_ns(self) -> int | None:
+        """The period at which it wants to be asked again with the demand of the period; None is never."""
+        return None
 
     @abstractmethod
     def selection(self, situation: Situation) -> Selection:

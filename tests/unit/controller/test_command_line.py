@@ -73,7 +73,7 @@ def ask(connection: socket.socket, request: bytes) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--topology", "star:hosts=2", "--policy", "ecpm"], "unknown policy 'ecpm'; known: dctcp, ecmp"),
+        (["--topology", "star:hosts=2", "--policy", "ecpm"], "unknown policy 'ecpm'; known: dctcp, e_ecmp, ecmp"),
         (["--topology", "star:host=2"], "unknown parameter"),
         (["--topology", "absent.json"], "--topology absent.json: "),
         (["--topology", "star:hosts=2", "--listen", "6653"], "--listen 6653: write HOST:PORT"),

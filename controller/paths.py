@@ -1,0 +1,109 @@
+"""Which policy chooses paths now, for what is down and what was measured; puts its selection in force.
+
+change of policy --+
+links down, up ----+--> Situation --policy--> Selection --> the selector's tables
+every period ------+
+     `-- bytes per pair of hosts since the last look, from the selector's own counters
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from ipaddress import IPv4Address
+from typing import Protocol
+
+from controller.alarm import Alarm
+from controller.policies import parse_policy
+from controller.policies.base import Policy, Situation
+from controller.selector.maps import FlowRecord
+from controller.selector.selection import Selection
+from topologies.model import Topology
+
+Pair = tuple[IPv4Address, IPv4Address]
+FADING = 2
+"""A demand that is not seen again counts this many times less with every period: rings pause between steps."""
+
+
+class Selecting(Protocol):
+    """What this needs of a selector."""
+
+    def select(self, selection: Selection) -> None:
+        """Puts it in force."""
+
+    def flows(self) -> Iterable[FlowRecord]:
+        """What was seen."""
+
+
+class Demand:
+    """Bytes per pair of hosts in a period; pure."""
+
+    def __init__(self) -> None:
+        """Nothing was seen."""
+        self._total: Counter[Pair] = Counter()
+        self.now: dict[Pair, int] = {}
+
+    def look(self, flows: Iterable[FlowRecord]) -> None:
+        """A period has passed; `flows` have counted since they began.  A period without traffic changes nothing."""
+        total: Counter[Pair] = Counter()
+        for record in flows:
+            total[record.flow.src, record.flow.dst] += record.bytes
+        sent = total - self._total
+        self._total = total
+        if sent:
+            faded = {pair: octets // FADING for pair, octets in self.now.items()}
+            pairs = sorted(faded.keys() | sent.keys())
+            self.now = {pair: most for pair in pairs if (most := max(sent[pair], faded.get(pair, 0))) > 0}
+
+
+class Paths:
+    """The policy in force and what it is told."""
+
+    def __init__(self, topology: Topology, selector: Selecting, policy: Policy, *, seed: int, alarm: Alarm) -> None:
+        """Nothing is selected before `use`; `alarm` is this object's own."""
+        self._topology, self._selector, self._seed, self._alarm = topology, selector, seed, alarm
+        self.policy, self.demand = policy, Demand()
+        self._down: frozenset[str] = frozenset()
+        self._selection: Selection | None = None
+
+    def use(self, policy: Policy) -> None:
+        """From now on."""
+        self.policy, self.demand, self._selection = policy, Demand(), None
+        self.demand.look(self._selector.flows())
+        self.demand.now = {}
+        self._select({})
+        self._arm()
+
+    def use_spec(self, spec: str) -> None:
+        """The same by its name and parameters.  Raises UserError."""
+        self.use(parse_policy(spec))
+
+    def select(self, down: frozenset[str]) -> None:
+        """Without these links from now on, for the demand as it was last measured."""
+        before = {} if down != self._down else self._entries()
+        self._down = down
+        self._select(before)
+
+    def guard(self, wait_readable: Callable[[int], None]) -> None:
+        """Looks at the demand every period, for ever, in a greenlet of its own."""
+        while True:
+            wait_readable(self._alarm.fileno())
+            if self._alarm.take():
+                self.demand.look(self._selector.flows())
+                self._select(self._entries())
+                self._arm()
+
+    def _entries(self) -> Mapping[Pair, int]:
+        return {} if self._selection is None else self._selection.assigned
+
+    def _select(self, before: Mapping[Pair, int]) -> None:
+        """Flows choose again only where something changed."""
+        found = self.policy.selection(
+            Situation(topology=self._topology, seed=self._seed, down=self._down, demand=self.demand.now, before=before)
+        )
+        if found != self._selection:
+            self._selector.select(found)
+            self._selection = found
+
+    def _arm(self) -> None:
+        period_ns = self.policy.measures_every_ns
+        self._alarm.ring_at(None if period_ns is None else time.monotonic_ns() + period_ns)
