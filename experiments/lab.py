@@ -506,6 +506,7 @@ def _write_manifest(lab: Lab, experiment: Experiment, settings: BaseModel) -> No
                 else "nothing of time: this machine's own clock and processors",
                 "links: rate, delay and buffer by a queueing discipline at every egress",
                 f"NIC interrupt moderation at hosts: {lab.fabric.hosts.moderation}",
+                f"hosts' software: {lab.fabric.hosts.message_cost} per message, {lab.fabric.hosts.byte_cost} per MB",
             ],
         },
     )

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from testbed.port.host_cost import HostCost
 from topologies.errors import UserError
 from topologies.units import parse_delay, parse_size
 
@@ -44,7 +45,17 @@ class HostSettings(BaseModel):
         description="interrupt moderation: a NIC hands arrivals over, merged (GRO), this late at most; off: at once",
     )
 
-    @field_validator("rto_min", "moderation", "socket_buffer", "output_limit")
+    message_cost: str = Field(
+        "off",
+        description="what the software adds to a packet's way out of a host, as latency: about 100us for TCP, 2us for "
+        "RDMA; packets pay side by side (testbed/port/host_cost.py)",
+    )
+    byte_cost: str = Field(
+        "off",
+        description="time of the software per megabyte sent, 200us for 40 Gb/s; the slower of it and the link counts",
+    )
+
+    @field_validator("rto_min", "moderation", "socket_buffer", "output_limit", "message_cost", "byte_cost")
     @classmethod
     def _readable(cls, value: str, info: ValidationInfo) -> str:
         """A unit that can be read and a size the kernel can hold; pydantic names the field."""
@@ -68,6 +79,12 @@ class HostSettings(BaseModel):
     def moderation_ns(self) -> int:
         """Nanoseconds; 0 is off."""
         return 0 if self.moderation == "off" else parse_delay(self.moderation)
+
+    @property
+    def cost(self) -> HostCost:
+        """Of the software, at every NIC."""
+        message, megabyte = (0 if cost == "off" else parse_delay(cost) for cost in (self.message_cost, self.byte_cost))
+        return HostCost(message_ns=message, megabyte_ns=megabyte)
 
     def sysctls(self) -> dict[str, str]:
         """Key under /proc/sys -> value, for each host's namespace.  The metrics cache never carries over."""
@@ -99,7 +116,7 @@ def _check_quantity(name: str, value: str) -> None:
     if name in ("socket_buffer", "output_limit"):
         if not _RESERVED_BYTES <= parse_size(value) < 2**31:
             raise UserError(f"'{value}' is not between 4096 B and 2 GiB")
-    elif name == "moderation":
+    elif name in ("moderation", "message_cost", "byte_cost"):
         if value != "off" and not 0 < parse_delay(value) < 10**9:
             raise UserError(f"'{value}' is neither off nor between 1ns and 1s")
     elif not MICROSECOND_NS <= parse_delay(value) <= 120 * 10**9 or parse_delay(value) % MICROSECOND_NS:

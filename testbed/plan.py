@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, IPv4Network
 from testbed import rtnl
 from testbed.host_settings import HostSettings
 from testbed.netlink import Request
+from testbed.port.host_cost import FREE
 from testbed.port.interface import Egress
 from topologies.model import Interface, Topology
 
@@ -78,6 +79,7 @@ class Plan:
                     delay_ns=link.delay_ns,
                     buffer_bytes=link.buffer_bytes,
                     mtu=self.topology.mtu,
+                    cost=FREE if place.host is None else self.settings.cost,
                 )
         return found
 

@@ -56,17 +56,26 @@ class FabricPort:
         route.execute([Request(kind=_RTM_DELQDISC, body=body, what="remove the trial port of lo")])
 
     def config(self, egress: Egress) -> PortConfig:
-        """What this port is told."""
+        """What was decided for this port, whatever a host's software adds to it."""
         if self._configs is not None:
             return self._configs[egress.interface]
         limit = egress.buffer_bytes if egress.is_switch else 0
         return PortConfig(rate_bps=egress.rate_bps, delay_ns=egress.delay_ns, limit_bytes=limit)
+
+    def told(self, egress: Egress) -> PortConfig:
+        """The same as the kernel is told it: behind the software of a host."""
+        return egress.cost.told(self.config(egress))
 
     def check(self, egress: Egress) -> None:
         """Raises UserError for a queue that holds no frame, InternalError for a port that nobody has decided."""
         if self._configs is not None and egress.interface not in self._configs:
             raise InternalError(f"nobody has said what the port of {egress.interface} is told")
         config = self.config(egress)
+        if egress.cost.message_ns and any(each.pfc for each in config.classes):
+            raise UserError(
+                f"host.message_cost with PFC: a pause cannot stop what is in the software of {egress.node}, and no "
+                "headroom was made for it; leave one of the two out"
+            )
         if (config.rate_bps, config.delay_ns) != (egress.rate_bps, egress.delay_ns):
             raise InternalError(f"the port of {egress.interface} has another rate or delay than its link {egress.link}")
         if config.limit_bytes and config.limit_bytes < egress.frame_bytes:
@@ -77,18 +86,18 @@ class FabricPort:
 
     def requests(self, egress: Egress) -> Sequence[Request]:
         """One qdisc."""
-        return (make(egress.index, self.config(egress), where=f"{egress.interface} (link {egress.link})"),)
+        return (make(egress.index, self.told(egress), where=f"{egress.interface} (link {egress.link})"),)
 
     def change(self, egress: Egress, config: PortConfig) -> Request:
         """Puts another configuration in force without an outage; from now on it is the wanted one."""
         if self._configs is None:
             raise InternalError("a plain port is not changed")
         self._configs[egress.interface] = config
-        return change(egress.index, config, where=f"{egress.interface} (link {egress.link})")
+        return change(egress.index, self.told(egress), where=f"{egress.interface} (link {egress.link})")
 
     def wanted(self, egress: Egress) -> Mapping[str, int | str]:
         """All of it, and that no other queueing discipline is there."""
-        return {"qdisc": KIND, "other_qdiscs": "", **described(self.config(egress))}
+        return {"qdisc": KIND, "other_qdiscs": "", **described(self.told(egress))}
 
     def in_force(self, egress: Egress, found: TrafficControl) -> Mapping[str, int | str]:
         """The same as the kernel tells it."""

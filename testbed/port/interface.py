@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from testbed.netlink import NetlinkSocket, Request
+from testbed.port.host_cost import FREE, HostCost
 from testbed.port.stats import Drops
 from testbed.traffic_control import TrafficControl
 
@@ -32,6 +33,8 @@ class Egress:
     buffer_bytes: int
     mtu: int
     """Bytes of IP packet."""
+    cost: HostCost = FREE
+    """Of the software behind a host's NIC."""
 
     @property
     def frame_bytes(self) -> int:

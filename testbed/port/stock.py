@@ -94,6 +94,8 @@ class StockPort:
 
     def check(self, egress: Egress) -> None:
         """Raises UserError for a rate that is no whole number of bytes/s or a buffer that holds no frame."""
+        if not egress.cost.is_free:
+            raise UserError("host.message_cost and host.byte_cost need ports of kind fabric; leave port.kind out")
         if egress.rate_bps % 8:
             raise UserError(f"link {egress.link}: {egress.rate_bps} bit/s is no whole number of bytes per second")
         held = self.held_bytes(egress)
