@@ -16,11 +16,11 @@ Expected: no node starts before its parents have ended; device time is the trace
 collectives need; and what was written down from the run takes the same time again, along the same critical path.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from experiments.experiment import Experiment, main
 from experiments.lab import Lab
@@ -65,36 +65,49 @@ class Settings(BaseSettings):
     device: Flops = Field(default=written("100T"), gt=0, description="FLOP/s, for nodes with num_ops and no duration")
     memory: Rate = Field(default=written("16T"), gt=0, description="bit/s, for nodes with tensor_size and no duration")
 
-    @model_validator(mode="after")
-    def _readable(self) -> "Settings":
-        """A trace is read and checked before anything is made; the guest reads it again."""
-        try:
-            if self.trace:
-                plan_of(self.read(), self.rates)
-            else:
-                example(self.example, self.example_size(2))
-        except UserError as error:
-            raise ValueError(str(error)) from error
-        return self
+    @field_validator("trace")
+    @classmethod
+    def _playable(cls, trace: str) -> str:
+        """A trace is read and checked before anything is made, at whatever rates; the guest reads it again."""
+        if trace:
+            _as_value_error(lambda: plan_of(_read(trace), Rates(flop_per_s=1, memory_bps=1)))
+        return trace
+
+    @field_validator("example")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        _as_value_error(lambda: example(name, ExampleSize(ranks=1, layers=1, size_bytes=4, compute_ns=0)))
+        return name
 
     @property
     def rates(self) -> Rates:
         """Of the device."""
         return Rates(flop_per_s=self.device, memory_bps=self.memory)
 
-    def read(self) -> Sequence[Trace]:
-        """The traces of the folder.  Raises UserError."""
-        return file.read_folder(CHECKOUT / self.trace)
+    def traces(self, ranks: int) -> Sequence[Trace]:
+        """Of the folder, or the example for so many ranks.  Raises UserError."""
+        if self.trace:
+            return _read(self.trace)
+        size = ExampleSize(ranks=ranks, layers=self.layers, size_bytes=self.size, compute_ns=self.compute)
+        return example(self.example, size)
 
-    def example_size(self, ranks: int) -> ExampleSize:
-        """As asked for."""
-        return ExampleSize(ranks=ranks, layers=self.layers, size_bytes=self.size, compute_ns=self.compute)
+
+def _read(trace: str) -> Sequence[Trace]:
+    return file.read_folder(CHECKOUT / trace)
+
+
+def _as_value_error(check: Callable[[], object]) -> None:
+    """What pydantic collects with the field's name."""
+    try:
+        check()
+    except UserError as error:
+        raise ValueError(str(error)) from error
 
 
 def run(lab: Lab, settings: Settings) -> None:
     """Plays the trace, writes what happened, reads that back, plays it again."""
     hosts = [host.name for host in lab.topology.hosts]
-    traces = settings.read() if settings.trace else example(settings.example, settings.example_size(len(hosts)))
+    traces = settings.traces(len(hosts))
     if len(traces) > len(hosts):
         raise UserError(f"the trace has {len(traces)} ranks and the topology {len(hosts)} hosts; take a larger one")
     hosts = hosts[: len(traces)]

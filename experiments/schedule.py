@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from experiments.experiment import Experiment, main
 from experiments.lab import Lab
@@ -54,22 +54,24 @@ class Settings(BaseSettings):
         description="lines separated by `;`, or a file with them (a relative path counts from the checkout)",
     )
 
-    @model_validator(mode="after")
-    def _readable(self) -> "Settings":
+    @field_validator("schedule")
+    @classmethod
+    def _readable(cls, schedule: str) -> str:
         try:
-            self.text()
+            lines(schedule)
         except UserError as error:
             raise ValueError(str(error)) from error
-        return self
+        return schedule
 
-    def text(self) -> str:
-        """The lines; what has a blank in it is no file's name.  Raises UserError."""
-        if len(self.schedule.split()) > 1:
-            return self.schedule
-        try:
-            return (CHECKOUT / self.schedule).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{error}; write lines such as `at 0 permutation 10MB`, or a file with them") from None
+
+def lines(schedule: str) -> str:
+    """What has a blank in it is the lines themselves and no file's name.  Raises UserError."""
+    if len(schedule.split()) > 1:
+        return schedule
+    try:
+        return (CHECKOUT / schedule).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{error}; write lines such as `at 0 permutation 10MB`, or a file with them") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +97,7 @@ class Done:
 def run(lab: Lab, settings: Settings) -> None:
     """One job for the whole schedule, on the hosts that it names."""
     every_host = [host.name for host in lab.topology.hosts]
-    flows = parse(settings.text(), every_host, lab.seed)
+    flows = parse(lines(settings.schedule), every_host, lab.seed)
     named = {end for flow in flows for end in (flow.source, flow.destination)}
     hosts = [host for host in every_host if host in named]
     before = lab.sample()

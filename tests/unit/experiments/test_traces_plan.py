@@ -2,9 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from experiments import chakra
+from experiments.settings import parse_settings
+from experiments.traces import file
 from experiments.traces.builder import Builder
 from experiments.traces.examples import EXAMPLES, Size, example
 from experiments.traces.node import Attribute, CommType, Node, NodeType, Trace
@@ -180,3 +184,11 @@ def test_payload_is_counted_from_the_root_and_within_the_group() -> None:
 def test_an_all_gather_leaves_ranks_times_comm_size() -> None:
     plan = plan_of([of(lambda it: it.collective("g", CommType.ALL_GATHER, 1000))] * 4, RATES)
     assert all(it.tx - 3 * 1000 < 100 * PREAMBLE_BYTES and it.tx > 3000 for it in needs(plan))
+
+
+def test_the_experiment_refuses_what_it_cannot_play_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--set example=gan: unknown example 'gan'; known: ddp, moe, pipeline, ring"):
+        parse_settings(chakra.Settings, {"example": "gan"})
+    file.write_folder(tmp_path, [REDUCES, COMPUTES])
+    with pytest.raises(UserError, match=r"--set trace=.*: rank 0: node 0 'grad' is world #0 there, and rank 1 has no"):
+        parse_settings(chakra.Settings, {"trace": str(tmp_path)})
