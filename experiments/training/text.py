@@ -10,7 +10,7 @@ def corpus() -> torch.Tensor:
     """The text as bytes, in a fixed order."""
     topics = pydoc_data.topics.topics
     text = "\n".join(topics[name] for name in sorted(topics))
-    return torch.tensor(list(text.encode("utf-8")), dtype=torch.long)
+    return torch.frombuffer(bytearray(text.encode("utf-8")), dtype=torch.uint8).long()
 
 
 def batch(text: torch.Tensor, *, seed: int, step: int, rank: int, sequences: int, context: int) -> torch.Tensor:
