@@ -57,6 +57,20 @@ def held_up_ns(records: Sequence[Sequence[StepRecord]]) -> dict[int, int]:
     return {rank: found.get(rank, 0) for rank in range(len(records))}
 
 
+def longer_compute_ns(records: Sequence[Sequence[StepRecord]], rank: int) -> int:
+    """By how much this rank computed longer than any other, over the steps in which it did: what it must cost all."""
+    found = 0
+    for across in zip(*records, strict=True):
+        spent_ns = [
+            sum(each.end_ns - each.start_ns for each in record.intervals if each.kind is Kind.COMPUTE)
+            for record in across
+        ]
+        others_ns = max(spent_ns[:rank] + spent_ns[rank + 1 :], default=spent_ns[rank])
+        if across[0].number >= 0:
+            found += max(0, spent_ns[rank] - others_ns)
+    return found
+
+
 def late_ranks(held_up: Mapping[int, int], *, total_ns: int) -> list[int]:
     """Ranks that have cost more than LATE of the time of all steps, the worst first."""
     found = [rank for rank, cost_ns in held_up.items() if cost_ns > LATE * total_ns]

@@ -7,7 +7,7 @@ import pytest
 from experiments.results import Results
 from tests.guest.conftest import RunExperiment
 
-WORKERS, EDGES, K1, K2, CLOUD_ROUNDS = 4, 2, 2, 3, 2
+WORKERS, EDGES, K1, K2, CLOUD_ROUNDS = 4, 2, 2, 2, 2
 GLOO_BYTES = 3 * 48
 """Per model in and out: a notification and a header in each direction count at one end or the other."""
 

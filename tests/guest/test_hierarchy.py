@@ -7,12 +7,12 @@ import pytest
 from experiments.results import Results
 from tests.guest.conftest import RunExperiment
 
-LEAVES, HOSTS = 3, 2
+LEAVES, HOSTS = 2, 2
 
 
 @pytest.fixture(scope="module")
 def results(run_experiment: RunExperiment) -> Results:
-    """Three racks of two, three ways."""
+    """Two racks of two, three ways."""
     fabric = f"leaf_spine:leaves={LEAVES},hosts={HOSTS},spines=2"
     return run_experiment("hierarchy", "--topology", fabric, "--set", "size=500k").succeeded().results
 

@@ -11,12 +11,23 @@ VICTIM, LINK = "h2", "h2-s1"
 
 @pytest.fixture(scope="module")
 def results(run_experiment: RunExperiment) -> Results:
-    """Four ranks; one of them slow, jittery, or behind half a NIC."""
+    """Three ranks; one of them slow, jittery, or behind half a NIC."""
     return (
         run_experiment(
             "straggler",
-            *("--topology", "star:hosts=4"),
-            *("--set", f"host={VICTIM}", "--set", "layers=2", "--set", "steps=2", "--set", f"share={SHARE}"),
+            *("--topology", "star:hosts=3"),
+            *(
+                "--set",
+                f"host={VICTIM}",
+                "--set",
+                "layers=1",
+                "--set",
+                "steps=2",
+                "--set",
+                f"share={SHARE}",
+                "--set",
+                "jitter=1",
+            ),
         )
         .succeeded()
         .results

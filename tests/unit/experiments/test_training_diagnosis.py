@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from experiments.training.diagnosis import PortUse, held_up_ns, late_ranks, slow_links
+from experiments.training.diagnosis import PortUse, held_up_ns, late_ranks, longer_compute_ns, slow_links
 from experiments.training.timeline import Interval, Kind, StepRecord
 
 
@@ -43,6 +43,22 @@ def test_who_comes_early_and_the_many_after_it_are_not_to_blame() -> None:
 
 def test_one_rank_alone_waits_for_nobody() -> None:
     assert held_up_ns(records(step(0, [50]))) == {0: 0}
+
+
+def test_what_a_rank_computes_longer_than_all_others() -> None:
+    def computing(*spent_ns: int) -> list[StepRecord]:
+        return [
+            StepRecord(
+                number=0,
+                start_ns=0,
+                end_ns=1000,
+                intervals=(Interval(kind=Kind.COMPUTE, name="step", start_ns=0, end_ns=each),),
+            )
+            for each in spent_ns
+        ]
+
+    steps = records(computing(100, 100, 150), computing(100, 100, 20), computing(100, 100, 110))
+    assert [longer_compute_ns(steps, rank) for rank in (0, 1, 2)] == [0, 0, 60]
 
 
 def test_named_is_who_costs_more_than_a_twentieth() -> None:
