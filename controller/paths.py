@@ -3,23 +3,22 @@
 change of policy --+
 links down, up ----+--> Situation --policy--> Selection --> the selector's tables
 every period ------+
-     `-- bytes per pair of hosts since the last look, from the selector's own counters
+     `-- bytes per flow since the last look, from the selector's own counters
 """
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from ipaddress import IPv4Address
 from typing import Protocol
 
 from controller.alarm import Alarm
 from controller.policies import parse_policy
 from controller.policies.base import Policy, Situation
+from controller.selector.flow_hash import Flow
 from controller.selector.maps import FlowRecord
 from controller.selector.selection import Selection
 from topologies.model import Topology
 
-Pair = tuple[IPv4Address, IPv4Address]
 FADING = 2
 """A demand that is not seen again counts this many times less with every period: rings pause between steps."""
 
@@ -35,24 +34,24 @@ class Selecting(Protocol):
 
 
 class Demand:
-    """Bytes per pair of hosts in a period; pure."""
+    """Bytes per flow in a period; pure."""
 
     def __init__(self) -> None:
         """Nothing was seen."""
-        self._total: Counter[Pair] = Counter()
-        self.now: dict[Pair, int] = {}
+        self._total: Counter[Flow] = Counter()
+        self.now: dict[Flow, int] = {}
 
     def look(self, flows: Iterable[FlowRecord]) -> None:
         """A period has passed; `flows` have counted since they began.  A period without traffic changes nothing."""
-        total: Counter[Pair] = Counter()
+        total: Counter[Flow] = Counter()
         for record in flows:
-            total[record.flow.src, record.flow.dst] += record.bytes
+            total[record.flow] += record.bytes
         sent = total - self._total
         self._total = total
         if sent:
-            faded = {pair: octets // FADING for pair, octets in self.now.items()}
-            pairs = sorted(faded.keys() | sent.keys())
-            self.now = {pair: most for pair in pairs if (most := max(sent[pair], faded.get(pair, 0))) > 0}
+            faded = {flow: octets // FADING for flow, octets in self.now.items()}
+            flows_seen = faded.keys() | sent.keys()
+            self.now = {flow: most for flow in flows_seen if (most := max(sent[flow], faded.get(flow, 0))) > 0}
 
 
 class Paths:
@@ -92,10 +91,10 @@ class Paths:
                 self._select(self._entries())
                 self._arm()
 
-    def _entries(self) -> Mapping[Pair, int]:
-        return {} if self._selection is None else self._selection.assigned
+    def _entries(self) -> Mapping[Flow, int]:
+        return {} if self._selection is None else self._selection.exact
 
-    def _select(self, before: Mapping[Pair, int]) -> None:
+    def _select(self, before: Mapping[Flow, int]) -> None:
         """Flows choose again only where something changed."""
         found = self.policy.selection(
             Situation(topology=self._topology, seed=self._seed, down=self._down, demand=self.demand.now, before=before)

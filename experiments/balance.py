@@ -1,6 +1,6 @@
 """How evenly the links of a tier are used, over time, and how well flows are spread over them.  Pure.
 
-    index = bytes of the busiest link / mean over the tier's links that are up     Meta's measure of ECMP: 1 is even
+    index = bytes of the busiest link / mean over the tier's links of use          Meta's measure of ECMP: 1 is even
     entropy = -sum p log2 p / log2 n of a switch's flows over its n links          1 is even, 0 is one link for all
 
 A phase lasts from one line-up of a job's ranks to the next, so an operation is a phase of its own.
@@ -9,6 +9,7 @@ A phase lasts from one line-up of a job's ranks to the next, so an operation is 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from math import log2
 from statistics import mean
@@ -55,7 +56,8 @@ def phases(topology: Topology, readings: Sequence[Reading]) -> list[Phase]:
     found = []
     for before, after in pairwise(readings):
         for tier, names in tiers.items():
-            live = [name for name in names if topology.link_of[name].name not in before.down & after.down]
+            usable = links_in_use(topology, before.down & after.down)
+            live = [name for name in names if name in usable]
             sent: list[int] = [after.sent_bytes[name] - before.sent_bytes[name] for name in live]
             if len(sent) > 1 and any(sent):
                 found.append(
@@ -109,6 +111,22 @@ def entropies(topology: Topology, flows: Sequence[FlowPath]) -> Mapping[str, tup
                 mean(entropy([octets[name] for name in links]) for links in chosen),
             )
     return found
+
+
+@lru_cache(maxsize=64)
+def links_in_use(topology: Topology, down: frozenset[str]) -> frozenset[str]:
+    """Interfaces on some shortest path between leaves while these links are down.
+
+    A spine that lost its cable to one of two leaves carries nothing at all, so the other's cable to it idles too.
+    """
+    found: set[str] = set()
+    for leaf in leaves(topology):
+        todo = {each.name for each in leaves(topology)}
+        while todo:
+            hops = {own for switch in todo for own in next_hops(topology, switch, leaf.name, down)}
+            found |= {own.name for own in hops}
+            todo = {topology.peer_of[own.name].node for own in hops}
+    return frozenset(found)
 
 
 def _choices(topology: Topology) -> frozenset[str]:

@@ -28,8 +28,8 @@ from experiments.experiment import Experiment, main
 from experiments.placement import MEANING, place
 from experiments.settings import Integers, Size, Words, written
 from experiments.settings import Settings as BaseSettings
-from experiments.workloads.split_rings import START, Round, Rounds, program, times
-from topologies.errors import UserError
+from experiments.workloads.split_rings import START, Round, Rounds, kept, program, times
+from topologies.errors import RunFailed
 from topologies.graph import leaves
 
 if TYPE_CHECKING:
@@ -100,9 +100,10 @@ def sweep(lab: "Lab", settings: Settings, policy: str, connections: int) -> Poin
         at_line_up=partial(use_seed, lab, policy),
     )
     measured = times(cast("list[list[Round]]", found))
-    if wrong := sum(each.wrong for each in measured):
-        raise UserError(f"{wrong} elements of the sums are wrong")
     lab.add_busy_ns(sum(each.time_ns for each in measured))
+    measured = kept(measured)
+    if wrong := sum(each.wrong for each in measured):
+        raise RunFailed(f"{policy}, {connections} connections: {wrong} elements of the sums are wrong")
     labelled = [
         phase.index
         for phase in phases(lab.topology, lab.readings[first:])

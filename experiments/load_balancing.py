@@ -34,7 +34,7 @@ from experiments.placement import MEANING, place
 from experiments.settings import Settings as BaseSettings
 from experiments.settings import Size, Words, written
 from experiments.workloads.ring_ideal import ideal_ns
-from experiments.workloads.split_rings import START, Round, Rounds, program, times
+from experiments.workloads.split_rings import START, WARM_UP, Round, Rounds, kept, program, times
 from topologies.errors import RunFailed, UserError
 
 if TYPE_CHECKING:
@@ -134,13 +134,14 @@ def measure(lab: "Lab", settings: Settings, step: str, placement: str, broken: s
     )
     first = len(lab.readings)
     found = times(cast("list[list[Round]]", lab.job(program, rounds, hosts=hosts, connections=connections)))
+    lab.add_busy_ns(sum(each.time_ns for each in found))
+    found = kept(found)
     if wrong := sum(each.wrong for each in found):
         raise RunFailed(f"{step}, {placement}: {wrong} elements of the sums are wrong")
-    lab.add_busy_ns(sum(each.time_ns for each in found))
     indices = [
         phase.index
         for phase in phases(lab.topology, lab.readings[first:])
-        if phase.label.startswith(START) and "warm-up" not in phase.label and phase.tier.startswith("leaf to")
+        if phase.label.startswith(START) and WARM_UP not in phase.label and phase.tier.startswith("leaf to")
     ]
     return Case(
         step=step,

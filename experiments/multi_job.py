@@ -26,7 +26,7 @@ from experiments.placement import MEANING, place, racks
 from experiments.settings import Settings as BaseSettings
 from experiments.settings import Size, written
 from experiments.workloads.ring_ideal import ideal_ns
-from experiments.workloads.split_rings import Round, Rounds, program, times
+from experiments.workloads.split_rings import Round, Rounds, kept, program, times
 from topologies.errors import UserError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _work(settings: Settings, hosts: Sequence[str]) -> Work:
 def _mean_ns(lab: "Lab", found: Sequence[object]) -> float:
     measured = times(cast("list[list[Round]]", found))
     lab.add_busy_ns(sum(each.time_ns for each in measured))
-    return mean(each.time_ns for each in measured)
+    return mean(each.time_ns for each in kept(measured))
 
 
 def _claims(lab: "Lab", parts: Sequence[Sequence[str]], table: Sequence[dict[str, Any]]) -> None:

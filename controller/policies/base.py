@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from ipaddress import IPv4Address
 from typing import Any, ClassVar, Self
 
 from controller.path_marks import Widths, widths
+from controller.selector.flow_hash import Flow
 from controller.selector.selection import Selection
 from topologies.errors import UnknownName, UserError
 from topologies.graph import NOTHING, distances, leaves
@@ -27,9 +27,9 @@ class Situation:
     """The run's: a policy that draws lots draws them from this."""
     down: frozenset[str] = NOTHING
     """Links or interfaces that are out of order."""
-    demand: Mapping[tuple[IPv4Address, IPv4Address], int] = field(default_factory=dict)
-    """(source, destination) -> bytes in a period, where the policy has one and something was measured."""
-    before: Mapping[tuple[IPv4Address, IPv4Address], int] = field(default_factory=dict)
+    demand: Mapping[Flow, int] = field(default_factory=dict)
+    """Flow -> bytes in a period, where the policy has one and something was measured."""
+    before: Mapping[Flow, int] = field(default_factory=dict)
     """The exact entries that are in force and were made for the links that are up now: what may be kept."""
 
     @cached_property

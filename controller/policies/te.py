@@ -1,6 +1,6 @@
-"""Central traffic engineering: the controller knows who sends how much, and gives every pair of hosts its path.
+"""Central traffic engineering: the controller knows who sends how much, and gives every flow its path.
 
-    every period: bytes per pair --> paths that keep the busiest link as idle as can be --> exact entries
+    every period: bytes per flow --> paths that keep the busiest link as idle as can be --> exact entries
 
 The largest demand chooses first, each the path whose busiest link it makes least busy; then demands on the busiest link
 move elsewhere as long as that helps.  A plan that is still within KEEP of the best is kept: a change of path reorders
@@ -14,19 +14,17 @@ utilisation by moving one flow at a time is local search for makespan scheduling
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 from itertools import islice
 from typing import ClassVar
 
 from controller.path_marks import mark_of, path
 from controller.policies.base import Policy, Situation, parameter
-from controller.selector.flow_hash import derive_seeds
+from controller.selector.flow_hash import Flow, derive_seeds
 from controller.selector.selection import Selection
 from topologies.graph import leaf_of, next_hops
 from topologies.model import Interface
 from topologies.parameters import delay_of
 
-Pair = tuple[IPv4Address, IPv4Address]
 Path = tuple[str, ...]
 """Egress interfaces between two leaves."""
 KEEP = 1.05
@@ -34,7 +32,7 @@ KEEP = 1.05
 SMALL = 0.01
 """Of the largest demand: what is smaller is left to the hash."""
 MOST_PATHS, MOST_MOVES = 64, 1000
-"""Paths looked at per pair of leaves, and moves tried: bounds on the work, far above what small fabrics need."""
+"""Paths looked at per flow of leaves, and moves tried: bounds on the work, far above what small fabrics need."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,27 +52,27 @@ class Te(Policy):
     def selection(self, situation: Situation) -> Selection:
         """Exact entries for what sends, hashes for the rest."""
         seeds = derive_seeds(self.name, situation.seed)
-        return Selection(seeds=seeds, widths=situation.widths, assigned=_entries(situation))
+        return Selection(seeds=seeds, widths=situation.widths, exact=_entries(situation))
 
 
-def plan(situation: Situation) -> dict[Pair, Path]:
-    """Pair of hosts -> its path, for every demand that matters and can be met; pairs on one leaf need none."""
+def plan(situation: Situation) -> dict[Flow, Path]:
+    """Flow of hosts -> its path, for every demand that matters and can be met; flows on one leaf need none."""
     ends = {end.ip: end for end in situation.topology.host_interfaces() if end.ip is not None}
     least = SMALL * max(situation.demand.values(), default=0)
     wanted = {
-        pair: demand
-        for pair, demand in situation.demand.items()
-        if demand >= least and demand > 0 and pair[0] in ends and pair[1] in ends
+        flow: demand
+        for flow, demand in situation.demand.items()
+        if demand >= least and demand > 0 and flow.src in ends and flow.dst in ends
     }
-    choices = {pair: _choices(situation, ends[pair[0]], ends[pair[1]]) for pair in wanted}
-    wanted = {pair: demand for pair, demand in wanted.items() if choices[pair]}
+    choices = {flow: _choices(situation, ends[flow.src], ends[flow.dst]) for flow in wanted}
+    wanted = {flow: demand for flow, demand in wanted.items() if choices[flow]}
     best = _Planner(situation, wanted, choices)
     best.solve()
     kept = _Planner(situation, wanted, choices)
     before = {
-        pair: path(situation.topology, ends[pair[0]], ends[pair[1]], mark, situation.down)[1:-1]
-        for pair, mark in situation.before.items()
-        if pair in wanted
+        flow: path(situation.topology, ends[flow.src], ends[flow.dst], mark, situation.down)[1:-1]
+        for flow, mark in situation.before.items()
+        if flow in wanted
     }
     if before.keys() == wanted.keys() and kept.take_over(before) <= KEEP * best.busiest():
         return before
@@ -85,23 +83,23 @@ class _Planner:
     """Loads of links while paths are chosen."""
 
     def __init__(
-        self, situation: Situation, demand: Mapping[Pair, int], choices: Mapping[Pair, Sequence[Path]]
+        self, situation: Situation, demand: Mapping[Flow, int], choices: Mapping[Flow, Sequence[Path]]
     ) -> None:
         self._rates = {name: link.rate_bps for name, link in situation.topology.link_of.items()}
         self._demand, self._choices = demand, choices
         self._load: dict[str, int] = defaultdict(int)
-        self.chosen: dict[Pair, Path] = {}
+        self.chosen: dict[Flow, Path] = {}
 
-    def take_over(self, paths: Mapping[Pair, Path]) -> float:
+    def take_over(self, paths: Mapping[Flow, Path]) -> float:
         """Another plan's paths; how busy its busiest link is."""
-        for pair, chosen in paths.items():
-            self._put(pair, chosen)
+        for flow, chosen in paths.items():
+            self._put(flow, chosen)
         return self.busiest()
 
     def solve(self) -> None:
         """Chooses a path for every demand."""
-        for pair in sorted(self._demand, key=lambda pair: (-self._demand[pair], pair)):
-            self._put(pair, min(self._choices[pair], key=lambda path: self._cost(path, self._demand[pair])))
+        for flow in sorted(self._demand, key=lambda flow: (-self._demand[flow], _order(flow))):
+            self._put(flow, min(self._choices[flow], key=lambda path: self._cost(path, self._demand[flow])))
         for _ in range(MOST_MOVES):
             if not self._move():
                 break
@@ -117,15 +115,15 @@ class _Planner:
         shares = [self._busy(name, demand) for name in path]
         return max(shares), sum(shares)
 
-    def _put(self, pair: Pair, path: Path) -> None:
-        self.chosen[pair] = path
+    def _put(self, flow: Flow, path: Path) -> None:
+        self.chosen[flow] = path
         for name in path:
-            self._load[name] += self._demand[pair]
+            self._load[name] += self._demand[flow]
 
-    def _take(self, pair: Pair) -> Path:
-        path = self.chosen.pop(pair)
+    def _take(self, flow: Flow) -> Path:
+        path = self.chosen.pop(flow)
         for name in path:
-            self._load[name] -= self._demand[pair]
+            self._load[name] -= self._demand[flow]
         return path
 
     def _move(self) -> bool:
@@ -134,21 +132,26 @@ class _Planner:
         if worst is None:
             return False
         limit = self._busy(worst)
-        for pair in sorted(pair for pair, links in self.chosen.items() if worst in links):
-            old = self._take(pair)
-            best = min(self._choices[pair], key=lambda path: self._cost(path, self._demand[pair]))
-            if self._cost(best, self._demand[pair])[0] < limit:
-                self._put(pair, best)
+        for flow in sorted((flow for flow, links in self.chosen.items() if worst in links), key=_order):
+            old = self._take(flow)
+            best = min(self._choices[flow], key=lambda path: self._cost(path, self._demand[flow]))
+            if self._cost(best, self._demand[flow])[0] < limit:
+                self._put(flow, best)
                 return True
-            self._put(pair, old)
+            self._put(flow, old)
         return False
 
 
-def _entries(situation: Situation) -> dict[Pair, int]:
+def _order(flow: Flow) -> tuple[object, ...]:
+    """The same in every run."""
+    return flow.src, flow.dst, flow.proto, flow.sport, flow.dport
+
+
+def _entries(situation: Situation) -> dict[Flow, int]:
     ends = {end.ip: end for end in situation.topology.host_interfaces()}
     return {
-        pair: mark_of(situation.topology, ends[pair[1]], ("", *path, ""), situation.down)
-        for pair, path in plan(situation).items()
+        flow: mark_of(situation.topology, ends[flow.dst], ("", *path, ""), situation.down)
+        for flow, path in plan(situation).items()
     }
 
 

@@ -7,7 +7,7 @@ from struct import Struct
 from controller.path_marks import Widths
 from controller.selector.flow_hash import Flow
 
-FLOWS, HOSTS, WIDTHS, ASSIGNED = "flows", "hosts", "widths", "assigned"
+FLOWS, HOSTS, WIDTHS, ASSIGNED, EXACT = "flows", "hosts", "widths", "assigned", "exact"
 SETTINGS, COUNTERS = ".data.settings", ".bss.counters"
 FIRST = bytes(4)
 """The only key of a table of one entry."""
@@ -55,6 +55,11 @@ def address(ip: IPv4Address) -> bytes:
 def pair(src: IPv4Address, dst: IPv4Address) -> bytes:
     """A key of `assigned`."""
     return _PAIR.pack(src.packed, dst.packed)
+
+
+def flow_key(flow: Flow) -> bytes:
+    """A key of `flows` and of `exact`."""
+    return _FLOW_KEY.pack(flow.src.packed, flow.dst.packed, flow.sport.to_bytes(2), flow.dport.to_bytes(2), flow.proto)
 
 
 def number(value: int) -> bytes:

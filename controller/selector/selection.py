@@ -20,9 +20,13 @@ class Selection:
     """(leaf of the source, leaf of the destination) -> choices per level; a pair that is absent has choice 0 only."""
     assigned: Mapping[tuple[IPv4Address, IPv4Address], int] = field(default_factory=dict)
     """(source, destination) -> mark, before any hash."""
+    exact: Mapping[Flow, int] = field(default_factory=dict)
+    """Flow -> mark, before its pair's."""
 
     def mark(self, flow: Flow, leaf_of: Mapping[IPv4Address, str]) -> int:
         """The mark that the BPF program gives this flow: its twin in Python, equal bit for bit."""
+        if flow in self.exact:
+            return self.exact[flow]
         if (flow.src, flow.dst) in self.assigned:
             return self.assigned[flow.src, flow.dst]
         if flow.src not in leaf_of or flow.dst not in leaf_of:

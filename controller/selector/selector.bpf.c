@@ -2,7 +2,8 @@
 /* The path selector: a tc program on clsact ingress of a switch's host-facing ports.
  *
  *   packet -> 5-tuple -> table `flows`: known -> its mark
- *                                       new   -> `assigned` (exact, by the controller), else one hash per level
+ *                                       new   -> `exact` (its own) or `assigned` (its pair's), by the controller,
+ *                                                else one hash per level
  *          -> skb->mark = path (controller/path_marks.py), packets and bytes counted
  *
  * A known flow costs one look-up.  Whatever is no IPv4 keeps mark 0.  `generation` tells flows of before the last change
@@ -79,6 +80,13 @@ struct { /* (source, destination) -> mark */
 	__type(value, __u32);
 } assigned SEC(".maps");
 
+struct { /* flow -> mark, before its pair's */
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 16);
+	__type(key, struct flow_key);
+	__type(value, __u32);
+} exact SEC(".maps");
+
 struct settings settings SEC(".data.settings") = {};
 __u64 unrecorded SEC(".bss.counters") = 0; /* packets of flows that found the table full */
 
@@ -105,6 +113,9 @@ static __noinline __u32 select_path(const struct flow_key *flow)
 
 	if (!flow)
 		return 0;
+	mark = bpf_map_lookup_elem(&exact, flow);
+	if (mark)
+		return *mark;
 	pair.src = flow->src;
 	pair.dst = flow->dst;
 	mark = bpf_map_lookup_elem(&assigned, &pair);

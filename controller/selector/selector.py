@@ -26,7 +26,7 @@ class Selector:
         """`leaf_of` says behind which leaf every host address is.  Raises MissingFeature where it cannot be loaded."""
         self._leaf_of = leaf_of
         self._leaves = {name: at for at, name in enumerate(dict.fromkeys(leaf_of.values()))}
-        self._assigned: set[bytes] = set()
+        self._entries: dict[str, set[bytes]] = {maps.ASSIGNED: set(), maps.EXACT: set()}
         self._generation = 0
         self._attached: set[str] = set()
         self._undo = ExitStack()
@@ -62,15 +62,20 @@ class Selector:
         for at, (source, destination) in enumerate(product(self._leaves, repeat=2)):
             widths = maps.packed_widths(selection.widths.get((source, destination), NO_CHOICE))
             libbpf.update(self._table(maps.WIDTHS), maps.number(at), widths)
-        wanted = {maps.pair(src, dst): maps.number(mark) for (src, dst), mark in selection.assigned.items()}
-        for key, mark in wanted.items():
-            libbpf.update(self._table(maps.ASSIGNED), key, mark)
-        for key in sorted(self._assigned - set(wanted)):
-            libbpf.delete(self._table(maps.ASSIGNED), key)
-        self._assigned = set(wanted)
+        pairs = {maps.pair(src, dst): mark for (src, dst), mark in selection.assigned.items()}
+        self._write(maps.ASSIGNED, pairs)
+        self._write(maps.EXACT, {maps.flow_key(flow): mark for flow, mark in selection.exact.items()})
         self._generation += 1
         settings = maps.settings(selection.seeds, self._generation, len(self._leaves))
         libbpf.update(self._table(maps.SETTINGS), maps.FIRST, settings)
+
+    def _write(self, table: str, wanted: Mapping[bytes, int]) -> None:
+        """The table's entries become these."""
+        for key, mark in wanted.items():
+            libbpf.update(self._table(table), key, maps.number(mark))
+        for key in sorted(self._entries[table] - set(wanted)):
+            libbpf.delete(self._table(table), key)
+        self._entries[table] = set(wanted)
 
     def attach(self, interface: str) -> None:
         """Selects for what comes in at this interface; again is harmless.  Raises RunFailed, MissingFeature."""

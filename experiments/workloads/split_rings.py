@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from experiments.workloads.exchanges import AllReduce
 
 SPREADS = ("split", "round_robin")
+WARM_UP = "warm-up"
 START = "start of round"
 """Begins the label of the line-up from which a round leaves."""
 
@@ -33,7 +34,7 @@ class Rounds:
     labels: Sequence[str] = ("all_reduce",)
     """A round each.  Ranks line up under this label first: whoever watches may change the fabric there."""
     warmup: int = 0
-    """Rounds before them, under the label `warm-up`."""
+    """Rounds before them, under the label WARM_UP."""
     together: bool = True
     """Rounds begin and end at line-ups, when nothing is under way; otherwise one follows the other at once."""
 
@@ -62,21 +63,19 @@ def parts(elements: int, rounds: Rounds, element_bytes: int) -> int:
 
 
 def program(rank: Rank, rounds: Rounds) -> list[Round]:
-    """Every rank's rounds, warm-up left out."""
+    """Every rank's rounds, warm-up first."""
     from experiments.workloads.exchanges import AllReduce  # imports torch, which only ranks need
     from experiments.workloads.messages import ELEMENT_BYTES
 
     exchange = AllReduce(rounds.size_bytes)
     pieces = list(exchange.array.chunk(parts(exchange.elements, rounds, ELEMENT_BYTES)))
-    labels = ["warm-up"] * rounds.warmup + list(rounds.labels)
+    labels = [WARM_UP] * rounds.warmup + list(rounds.labels)
     if not rounds.together:
         from testbed.workers.together import COMMON_START
 
         exchange.fill(0)
         rank.line_up(COMMON_START)
-    return [_round(rank, rounds, exchange, pieces, label, number) for number, label in enumerate(labels)][
-        rounds.warmup :
-    ]
+    return [_round(rank, rounds, exchange, pieces, label, number) for number, label in enumerate(labels)]
 
 
 def _round(rank: Rank, rounds: Rounds, exchange: "AllReduce", pieces: Sequence[Any], label: str, number: int) -> Round:
@@ -107,8 +106,13 @@ class RoundTime:
     wrong: int
 
 
+def kept(found: Sequence[RoundTime]) -> list[RoundTime]:
+    """Without the warm-up."""
+    return [each for each in found if each.label != WARM_UP]
+
+
 def times(found: Sequence[Sequence[Round]]) -> list[RoundTime]:
-    """found[rank][round] -> a time per round.  Pure."""
+    """found[rank][round] -> a time per round, warm-up included: what links carried, they carried then too.  Pure."""
     return [
         RoundTime(
             label=across[0].label,

@@ -46,10 +46,10 @@ def test_the_program_gives_the_mark_of_its_twin(load: Load, seed: int) -> None:
     selector = load(LEAF_OF)
     widths = {pair: tuple(rng.choice((1, 2, 3, 4, 16, 255)) for _ in range(4)) for pair in PAIRS}
     pinned = {(rng.choice(list(LEAF_OF)), rng.choice(list(LEAF_OF))): rng.randrange(2**32) for _ in range(10)}
-    chosen = Selection(seeds=derive_seeds(seed), widths=widths, assigned=pinned)  # type: ignore[arg-type]
+    exact = {seen(random_flow(rng)): rng.randrange(2**32) for _ in range(50)}
+    chosen = Selection(seeds=derive_seeds(seed), widths=widths, assigned=pinned, exact=exact)  # type: ignore[arg-type]
     selector.select(chosen)
-    for _ in range(2000):
-        flow = random_flow(rng)
+    for flow in [*exact, *(random_flow(rng) for _ in range(2000))]:
         packet = frame(flow, option_words=rng.choice((0, 0, 1, 10)))
         assert mark_given(selector, packet) == chosen.mark(seen(flow), LEAF_OF), flow
 
