@@ -54,6 +54,8 @@ def play(rank: Rank, plan: Plan) -> Played:
         ),
         tx_bytes=counters.tx_payload_bytes(header_bytes),
         rx_bytes=counters.rx_payload_bytes(header_bytes),
+        tx_packets=counters.tx_packets,
+        rx_packets=counters.rx_packets,
         retransmissions=counters.retransmitted_segments,
     )
 

@@ -24,7 +24,9 @@ class Played:
     tx_bytes: int
     """TCP payload that its host sent, gloo's headers included, retransmissions too."""
     rx_bytes: int
-    retransmissions: int
+    tx_packets: int = 0
+    rx_packets: int = 0
+    retransmissions: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

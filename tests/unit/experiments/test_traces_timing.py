@@ -12,7 +12,7 @@ RATES = Rates(flop_per_s=1e12, memory_bps=8e12)
 
 def played(*times: tuple[int, int]) -> Played:
     events = tuple(Event(node=node, start_ns=start, end_ns=end) for node, (start, end) in enumerate(times))
-    return Played(events=events, tx_bytes=0, rx_bytes=0, retransmissions=0)
+    return Played(events=events, tx_bytes=0, rx_bytes=0)
 
 
 def two_ranks() -> tuple[Builder, Builder]:
