@@ -15,8 +15,9 @@ on the same data.  `partition=shards` gives every worker examples of a few bytes
     ./run experiments/federated.py --topology wan:sites=4,hosts=2,wan_delay=20ms --set local_steps=4 --set edge_rounds=4
 
 The topology needs a host `cloud` and a host `edge*` at each site, as `wan` has them; a worker's site is its switch.
-Loss on the long cables: a failure schedule that gives `site*-core` a loss rate goes on top; retransmissions then add to
-the bytes, and the claims about exact bytes say so.
+Loss on the long cables goes on top; what is sent twice then adds to the bytes, and the claims about exact bytes say so:
+
+    ./run experiments/federated.py --failure "at 0ms link site1-core loss 0.1%"      (one for each site)
 
 Expected: the cloud's link carries (N/E) k2 times less in the hierarchy, local SGD k1 times less than every step, to the
 byte; the hierarchy needs less time for the same steps, because most averages stay within a site.
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 WAYS = ("flat", "hierarchical", "local_sgd", "every_step")
 PARTITIONS = ("iid", "shards")
+RESENT = 0.01
+"""Of bytes: what lost packets may add, as segments that arrive twice and as SACK blocks."""
 KEPT = 0.75
 """Of the fall in loss that an average after every step brings, local SGD keeps at least so much, on text that is not
 IID: 0.92 was measured with k1 = 4."""
@@ -186,7 +189,7 @@ def _line(plan: "Plan", ranks: "Sequence[Federated]") -> dict[str, Any]:
 
 
 def _claim_bytes(lab: Lab, found: "Mapping[str, tuple[Plan, Sequence[Federated]]]") -> None:
-    """Ratios of whole numbers: nothing is rounded."""
+    """Ratios of whole numbers: nothing is rounded where nothing was lost."""
     if "flat" in found and "hierarchical" in found:
         (plan, flat), (_, hierarchical) = found["flat"], found["hierarchical"]
         many, few = flat[0].traffic.rx_bytes, hierarchical[0].traffic.rx_bytes
@@ -217,11 +220,14 @@ def _resent(ranks: "Sequence[Federated]") -> int:
 
 def _claim_ratio(lab: Lab, claim: str, many: int, few: int, *, ratio: tuple[int, int], resent: int) -> None:
     above, below = ratio
+    band = (
+        f"within {RESENT:.0%}: {resent} segments were sent twice" if resent else "to the byte, gloo's headers included"
+    )
     lab.add_claim(
         claim,
-        expected=f"{above / below:g}, to the byte (gloo's own headers included)",
-        measured=f"{many} B / {few} B = {many / few:.6f}, {resent} retransmissions",
-        holds=many * below == few * above,
+        expected=f"{above / below:g}, {band}",
+        measured=f"{many} B / {few} B = {many / few:.6f}",
+        holds=many * below == few * above or (resent > 0 and abs(many * below / (few * above) - 1) <= RESENT),
     )
 
 
