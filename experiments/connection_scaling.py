@@ -47,7 +47,9 @@ class Settings(BaseSettings):
     policies: Words = Field(
         default=written("e_ecmp"), description="load balancers with a parameter `seed`, as --policy names them"
     )
-    blind: str = Field(default="", description="a load balancer that does not hash ports; empty leaves it out")
+    blind: str = Field(
+        default="e_ecmp:field=no", description="a load balancer that does not hash ports; empty leaves it out"
+    )
     connections: Integers = Field(default=written("1,4,16"), description="TCP connections per pair of ranks")
     seeds: int = Field(default=20, ge=1, description="of the hash, each one all-reduce per number of connections")
     size: Size = Field(default=written("2M"), ge=4, description="bytes of the array")

@@ -8,33 +8,29 @@ Fabric (namespaces, cables, ports, switches)
 """
 
 import os
-import platform
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from experiments import balance
-from experiments.bounds import verdict
 from experiments.console import MARK
 from experiments.control import ControllerProcess
 from experiments.experiment import Experiment
 from experiments.failure_schedule import parse_failures
 from experiments.jobs import CommonStart, Work, check_together, cut_off
-from experiments.outages import outages, unrepaired
 from experiments.pcap import capture_points
 from experiments.port_plan import PortPlan, PortSettings
+from experiments.records import record_failures, record_manifest, record_results
 from experiments.request import HOST_PREFIX, PORT_PREFIX, Request
-from experiments.results import Claim, FlowPath, LinkUse, Results, Row, write_results
+from experiments.results import Claim, Row
 from experiments.run_folder import RunFolder, read_json, write_json
 from experiments.settings import parse_settings
 from experiments.socket_audit import Asked, SocketAudit
@@ -46,7 +42,6 @@ from testbed.fabric import Fabric
 from testbed.host_settings import HostSettings
 from testbed.link_faults import LinkFaults
 from testbed.node import FabricHost
-from testbed.port.interface import PortCounters
 from testbed.probe import probe
 from testbed.workers.job import Job
 from testbed.workers.occupant import Program
@@ -355,7 +350,7 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
             started_ns=time.monotonic_ns(),
         )
         _prove_connectivity(lab)
-        _write_manifest(lab, experiment, settings)
+        record_manifest(lab, experiment, settings)
         before = lab.sample()
         points = fabric.taps(capture_points(request.pcap, topology))
         with Capture(interfaces=points, directory=folder.pcap) as capture:
@@ -368,18 +363,7 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
         if timeline.events:
             fabric.verify()
         lab.sections.setdefault("events", []).extend(timeline.events)
-        _write_results(lab, before, [*capture.faults(), *timeline.missed(), *_tell_failures(lab)])
-
-
-def _tell_failures(lab: Lab) -> list[str]:
-    """The section `failures`, and what is wrong about repairs."""
-    timeline = lab.timeline
-    if not timeline.struck or timeline.start_ns is None:
-        return []
-    detections = lab.controller.ask({"do": "failures"})["detections"]
-    lab.add("failures", outages(timeline.struck, detections, start_ns=timeline.start_ns, end=timeline.losses()))
-    hosts = frozenset(lab.topology.link_of[nic.name].name for nic in lab.topology.host_interfaces())
-    return unrepaired(detections, hosts)
+        record_results(lab, before, [*capture.faults(), *timeline.missed(), *record_failures(lab)])
 
 
 def _prove_connectivity(lab: Lab) -> None:
@@ -410,106 +394,6 @@ def _settle(lab: Lab) -> None:
         if time.monotonic() > deadline:
             raise RunFailed(f"the fabric still carries packets {SETTLE_TIMEOUT_S:g} s after the experiment ended")
         before = now
-
-
-def _write_results(lab: Lab, before: Mapping[str, Counters], other_faults: Sequence[str]) -> None:
-    links = _link_use(lab, before, lab.sample())
-    faults = (
-        *verdict(topology=lab.topology, rows=lab.rows, links=links, sections=lab.sections),
-        *lab.fabric.imbalances(),
-        *lab.sockets.faults(),
-        *other_faults,
-    )
-    lab.add("sockets", lab.sockets.section())
-    paths = _paths(lab)
-    if phases := balance.phases(lab.topology, lab.readings):
-        lab.add("balance", balance.section(lab.topology, phases, paths))
-        lab.add("balance_over_time", balance.over_time(phases, start_ns=lab.started_ns))
-    write_results(
-        lab.folder.results,
-        Results(
-            valid=not faults,
-            reasons=faults,
-            experiment=lab.request.experiment,
-            topology=lab.request.topology,
-            policy=lab.request.policy,
-            seed=lab.seed,
-            clock=lab.request.clock,
-            ranks=lab.ranks,
-            rows=tuple(lab.rows),
-            links=tuple(links),
-            paths=tuple(paths),
-            claims=tuple(lab.claims),
-            **lab.sections,
-        ),
-    )
-
-
-def _link_use(lab: Lab, before: Mapping[str, Counters], after: Mapping[str, Counters]) -> list[LinkUse]:
-    return [
-        LinkUse.of(
-            name=f"{sender.name}>{receiver.name}",
-            rate_bps=link.rate_bps,
-            tx_bytes=after[sender.name].tx_bytes - before[sender.name].tx_bytes,
-            tx_packets=after[sender.name].tx_packets - before[sender.name].tx_packets,
-            rx_packets=after[receiver.name].rx_packets - before[receiver.name].rx_packets,
-            drops=after[sender.name].port.dropped_packets - before[sender.name].port.dropped_packets,
-            busy_ns=lab.busy_ns,
-        ).model_copy(update=_port_use(before[sender.name].port, after[sender.name].port))
-        for link in lab.topology.links
-        for sender, receiver in link.ends()
-    ]
-
-
-def _port_use(before: PortCounters, after: PortCounters) -> dict[str, Any]:
-    """What the port in front of the link did, as fields of LinkUse."""
-    use: dict[str, Any] = {
-        "marks": after.marked_packets - before.marked_packets,
-        "pauses_sent": after.pauses_sent - before.pauses_sent,
-        "pauses_received": after.pauses_received - before.pauses_received,
-        "paused_us": (after.paused_ns - before.paused_ns) / 1e3,
-        "queue_max_bytes": after.queue_max_bytes,
-    }
-    if after.drops is not None and before.drops is not None:
-        now, then = asdict(after.drops), asdict(before.drops)
-        use["drops_by_cause"] = {cause: now[cause] - then[cause] for cause in now}
-    return use
-
-
-def _paths(lab: Lab) -> list[FlowPath]:
-    """Every TCP connection of the jobs; the probe's datagrams are left out."""
-    flows = lab.controller.ask({"do": "flows"})["flows"]
-    return [FlowPath(**{**flow, "proto": "tcp"}) for flow in flows if flow["proto"] == socket.IPPROTO_TCP]
-
-
-def _write_manifest(lab: Lab, experiment: Experiment, settings: BaseModel) -> None:
-    virtual = lab.request.clock == "virtual"
-    write_json(
-        lab.folder.manifest,
-        {
-            "asked": lab.request.as_dict(),
-            "question": experiment.question,
-            "settings": settings.model_dump(mode="json"),
-            "in_force": lab.fabric.in_force(),
-            "policy": {**lab.plan.describe(), "warnings": lab.plan.warnings(lab.fabric.hosts.model_dump())},
-            "controller": lab.controller.ask({"do": "describe"}),
-            "kernel": platform.release(),
-            "versions": {name: version(name) for name in ("torch", "ryu", "os-ken", "mininet", "pyroute2", "scapy")},
-            "real": [
-                "Linux TCP/IP in every host's own network namespace; every byte of every packet",
-                "Open vSwitch's kernel datapath, its OpenFlow rules and the controller that installs them",
-                "torch.distributed's gloo in every rank",
-            ],
-            "modelled": [
-                "time: a virtual clock that stands still while processors work, so software costs no time"
-                if virtual
-                else "nothing of time: this machine's own clock and processors",
-                "links: rate, delay and buffer by a queueing discipline at every egress",
-                f"NIC interrupt moderation at hosts: {lab.fabric.hosts.moderation}",
-                f"hosts' software: {lab.fabric.hosts.message_cost} per message, {lab.fabric.hosts.byte_cost} per MB",
-            ],
-        },
-    )
 
 
 def _print(line: str) -> None:
