@@ -40,6 +40,14 @@ from topologies.errors import RunFailed, UserError
 if TYPE_CHECKING:
     from experiments.lab import Lab
 
+FIGURE = {
+    "title": "Share of the ideal: 1 is perfect spreading over the links that are up",
+    "section": "load_balancing",
+    "groups": ["placement", "broken"],
+    "label": "policy",
+    "value": "share_of_ideal",
+    "most": 1.0,
+}
 HISTORY = "ecmp pinned@16 e_ecmp@16 te@16"
 PERFECT, BROKEN = 1.05, 1.3
 """Pinning is within 5% of ideal for whole racks, and at least 30% slower half-filled or with an uplink down."""
@@ -108,6 +116,7 @@ def run(lab: "Lab", settings: Settings) -> None:
         _split(step)
     cases = list(_cases(lab, settings))
     lab.add("load_balancing", [case.line() for case in cases])
+    lab.add("bars", FIGURE)
     _claims(lab, cases)
 
 

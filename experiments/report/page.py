@@ -6,7 +6,7 @@ from typing import Any
 
 import jinja2
 
-from experiments.report import measurements, network
+from experiments.report import bars, measurements, network
 from experiments.results import LinkUse, Results
 from topologies.description import describe
 from topologies.drawing import draw
@@ -31,6 +31,7 @@ def render(results: Results, topology: Topology, manifest: Mapping[str, Any], *,
         fabric=list(describe(topology).lines()),
         picture=draw(topology, utilisation=utilisation_by_cable(results.links, topology)),
         measured=[*measurements.nccl_tables(results.rows), *measurements.own_tables(results)],
+        figures=bars.figures(results),
         links=network.links_table(results.links, topology, most=LINKS_SHOWN) if results.links else None,
         paths=network.paths_table(results.paths, topology, most=PATHS_SHOWN) if results.paths else None,
         audit=measurements.audit_table(results),
