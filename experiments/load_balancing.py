@@ -51,6 +51,8 @@ FIGURE = {
 HISTORY = "ecmp pinned@16 e_ecmp@16 te@16"
 PERFECT, BROKEN = 1.05, 1.3
 """Pinning is within 5% of ideal for whole racks, and at least 30% slower half-filled or with an uplink down."""
+SPARE = 1.05
+"""Issue 4: an uplink down costs at most this much more than the fluid bound says: 1 with a spare one, else 8/7."""
 EVEN = 1.1
 """Issue 4: te's busiest link over the mean."""
 
@@ -198,6 +200,7 @@ def _claims(lab: "Lab", cases: Sequence[Case]) -> None:
             _claim_pinned(lab, case)
         if _name(case) == "te":
             _claim_te(lab, case, cases)
+            _claim_spare(lab, case, cases)
 
 
 def _claim_pinned(lab: "Lab", case: Case) -> None:
@@ -227,6 +230,20 @@ def _claim_te(lab: "Lab", case: Case, cases: Sequence[Case]) -> None:
                 expected=f"at most {other.time_ns / 1e3:.1f} us",
                 measured=f"{case.time_ns / 1e3:.1f} us",
                 holds=case.time_ns <= other.time_ns,
+            )
+
+
+def _claim_spare(lab: "Lab", case: Case, cases: Sequence[Case]) -> None:
+    """Nine uplinks for eight hosts lose nothing by one; eight for eight lose a seventh."""
+    for whole in cases:
+        same = (whole.step, whole.placement, whole.broken) == (case.step, case.placement, "none")
+        if same and case.broken != "none":
+            must = case.ideal_ns / whole.ideal_ns
+            lab.add_claim(
+                f"te, {case.placement}, broken: {case.broken}: costs no more than the links that are left must",
+                expected=f"at most {must:.3f} times the time of the whole fabric, and {SPARE - 1:.0%}",
+                measured=f"{case.time_ns / whole.time_ns:.3f}",
+                holds=case.time_ns / whole.time_ns <= must * SPARE,
             )
 
 
