@@ -47,8 +47,8 @@ from topologies.errors import UnknownName, UserError
 SERVER, RING, HIERARCHICAL = "parameter_server", "all_reduce", "hierarchical_all_reduce"
 WAYS = {"server": SERVER, "ring": RING, "hierarchical": HIERARCHICAL}
 """As `--set ways=` calls them, and as rows do."""
-RATIO_BAND = (0.7, 1.5)
-"""Of (server / ring) / P: the ring's lock-step lowers it, incast at the server raises it."""
+RATIO_BAND = (0.8, 1.25)
+"""Of (server / ring) / P: the ring's lock-step lowers it (0.90 to 0.98 measured), incast at the server raises it."""
 FLAT = 0.15
 """Of the ring's time per byte that a link must carry, between 4 ranks and more.
 
