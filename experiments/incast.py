@@ -11,35 +11,33 @@ opens fresh connections (not timed), so every block begins with the initial wind
 
     ./run experiments/incast.py --topology star:hosts=33,buffer=100k --set sizes=32k,256k --set host.rto_min=1ms
     ./run experiments/incast.py --set policies=lossy,dctcp,roce --set buffers=1M,4M     (one fabric, ports change)
+    ./run experiments/incast.py --set rto_mins=200ms,5ms --set policies=lossy --set buffers=500k --set sizes=256k
 
-Expected: no drop while N x size fits the port's buffer; with larger blocks drops grow with N; goodput falls where
-`timeouts` says so, by rto_min each, and not where fast retransmission repairs the loss.
+Expected: no drop while N x size fits the port's buffer; where the first flights alone exceed it and the wire, drops,
+and more of them with N; goodput falls where `timeouts` says so, by rto_min each, and by less than one of them where
+fast retransmission repairs the loss.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from statistics import mean
 from typing import Any, cast
 
 from pydantic import Field
 
-from controller.port_policies.base_rtt import base_rtt_ns
 from controller.port_policies.decision import PortDecision
 from experiments.experiment import Experiment, main
 from experiments.lab import Lab
 from experiments.ports_in_force import PortsInForce
+from experiments.settings import Delays, Sizes, written
 from experiments.settings import Settings as BaseSettings
-from experiments.settings import Sizes, written
 from experiments.workloads.blocks import program
+from experiments.workloads.incast_claims import claim
 from experiments.workloads.messages import WireBytes
 from experiments.workloads.samples import Iteration, Sample, Step, audit, iterations, row
 from testbed.counters import Counters
 from topologies.errors import UserError
 from topologies.model import Link, Topology
-
-FAST = 0.7
-"""Of the receiver's link: what large blocks without timeouts must reach, slow start included."""
-LARGE_BYTES = 1_000_000
-"""Over all senders: below it the round trips of slow start, not the link, decide."""
 
 
 class Settings(BaseSettings):
@@ -56,6 +54,9 @@ class Settings(BaseSettings):
         description="ports and congestion controls to compare, as --policy takes them, separated by semicolons or, "
         "for bare names, commas: lossy,dctcp,roce; empty: the run's own",
     )
+    rto_mins: Delays = Field(
+        default=(), description="least retransmission timeouts to try, each with every other choice; empty: the run's"
+    )
     buffers: Sizes = Field(
         default=(), description="buffers of the switch to try, comma separated, under each policy; empty: as it says"
     )
@@ -67,7 +68,7 @@ def run(lab: Lab, settings: Settings) -> None:
     audits: list[dict[str, Any]] = []
     points = [(policy, size) for policy in policies(settings.policies) for size in settings.buffers or (None,)]
     if points == [("", None)]:
-        _grid(lab, settings, {}, None, table, audits)
+        _timers(lab, settings, {}, None, table, audits)
     else:
         with PortsInForce(lab) as ports:
             for policy, buffer_bytes in points:
@@ -77,12 +78,30 @@ def run(lab: Lab, settings: Settings) -> None:
                 labels = {"policy": policy or lab.request.policy, "buffer_bytes": max(buffers)}
                 if not plan.composition.ports.pfc:
                     labels["room_bytes"] = room_bytes(plan.decisions[_hot(lab.topology)])
-                _grid(lab, settings, labels, cc, table, audits)
+                _timers(lab, settings, labels, cc, table, audits)
     lab.add("incast", table)
     lab.add("audit", audits)
-    _claim(lab, table, _last_link(lab.topology, lab.topology.hosts[0].name))
-    _claim_of_windows(lab, table)
-    _claim_of_timeouts(lab, table)
+    claim(lab, table, _last_link(lab.topology, lab.topology.hosts[0].name))
+
+
+def _timers(
+    lab: Lab,
+    settings: Settings,
+    labels: Mapping[str, Any],
+    cc: str | None,
+    table: list[dict[str, Any]],
+    audits: list[dict[str, Any]],
+) -> None:
+    """The grid under each least retransmission timeout."""
+    own_us = lab.fabric.hosts.rto_min_us
+    for rto_ns in settings.rto_mins:
+        with ExitStack() as stack:
+            for host in lab.topology.hosts:
+                node = lab.fabric.net.get(host.name)
+                stack.enter_context(node.rto_min(rto_ns // 1000, instead_of=own_us))
+            _grid(lab, settings, {**labels, "rto_min_us": rto_ns // 1000}, cc, table, audits)
+    if not settings.rto_mins:
+        _grid(lab, settings, labels, cc, table, audits)
 
 
 def _grid(
@@ -200,86 +219,6 @@ def _line(senders: int, size_bytes: int, kept: Sequence[Iteration], dropped: int
         "most_timeouts": max(it.timeouts for it in counters),
     }
 
-
-def _claim(lab: Lab, table: Sequence[dict[str, Any]], last_link: Link) -> None:
-    fits = [
-        line
-        for line in table
-        if "buffer_bytes" not in line and line["senders"] * line["each_bytes"] <= last_link.buffer_bytes * FIT
-    ]
-    if fits:
-        lab.add_claim(
-            f"nothing is dropped while all blocks together fit the last port's buffer of {last_link.buffer_bytes} B",
-            expected="0 drops",
-            measured=str(sum(line["dropped"] for line in fits)),
-            holds=all(line["dropped"] == 0 for line in fits),
-        )
-    lab.add_claim(
-        "every packet dropped was sent again",
-        expected="at least as many retransmissions as drops, for each number of senders and size",
-        measured=f"{sum(line['retransmissions'] for line in table)} for {sum(line['dropped'] for line in table)}",
-        holds=all(line["retransmissions"] >= line["dropped"] for line in table),
-    )
-    smooth = [
-        line
-        for line in table
-        if line["timeouts"] == 0 and line["senders"] > 1 and line["senders"] * line["each_bytes"] >= LARGE_BYTES
-    ]
-    if smooth:
-        slowest = min(smooth, key=lambda line: line["goodput_share"])
-        lab.add_claim(
-            f"without timeouts, {LARGE_BYTES} B or more from several senders fill the receiver's link, drops or not",
-            expected=f"goodput at least {FAST} of the line rate",
-            measured=f"{slowest['goodput_share']:.2f} with {slowest['senders']} senders of {slowest['each_bytes']} B",
-            holds=slowest["goodput_share"] >= FAST,
-        )
-
-
-def _claim_of_windows(lab: Lab, table: Sequence[dict[str, Any]]) -> None:
-    """N x initial window at once: what neither the queue nor the wire can hold is dropped, and goodput falls."""
-    link = _last_link(lab.topology, lab.topology.hosts[0].name)
-    bdp_bytes = link.rate_bps * base_rtt_ns(lab.topology) // (8 * 10**9)
-    window_bytes = lab.fabric.hosts.initial_window * lab.topology.mtu
-    known = [line for line in table if "room_bytes" in line]
-    over = [
-        line
-        for line in known
-        if line["senders"] * min(line["each_bytes"], window_bytes) > line["room_bytes"] + bdp_bytes
-    ]
-    if over:
-        lab.add_claim(
-            "where N x initial window exceeds buffer + BDP, packets are dropped",
-            expected=f"drops in each of {len(over)} lines",
-            measured=f"in {sum(line['dropped'] > 0 for line in over)}",
-            holds=all(line["dropped"] > 0 for line in over),
-        )
-
-
-def _claim_of_timeouts(lab: Lab, table: Sequence[dict[str, Any]]) -> None:
-    """A sender that waits for its timer lets everybody wait: the stall is at least that sender's timeouts x rto_min."""
-    stalled = [line for line in table if line["timeouts"]]
-    if not stalled:
-        return
-    rto_us = lab.fabric.hosts.rto_min_us
-    # Each may double the one before (RFC 6298, 5.5), and timers of this kernel go by ticks.
-    most_us = {
-        id(line): (2 ** line["most_timeouts"] - 1) * rto_us + line["most_timeouts"] * TICKS_US for line in stalled
-    }
-    least = min(stalled, key=lambda line: line["worst_us"] / line["most_timeouts"])
-    lab.add_claim(
-        "timeouts explain the stalls: the worst repetition lasts as long as the most timeouts of one sender",
-        expected=f"{rto_us} us each and more, doubled by each that follows, and up to {TICKS_US} us of ticks each",
-        measured=f"{least['worst_us'] / least['most_timeouts']:.0f} us at least, with {least['senders']} senders of "
-        f"{least['each_bytes']} B",
-        holds=least["worst_us"] >= rto_us * least["most_timeouts"]
-        and all(line["worst_us"] <= most_us[id(line)] for line in stalled),
-    )
-
-
-TICKS_US = 20_000
-"""Two ticks of a kernel with HZ=100, as the guest's: a timer's time is rounded up, and it fires after the next tick."""
-FIT = 0.95
-"""Of the buffer: the rest is for the packets' headers."""
 
 EXPERIMENT = Experiment(
     name="incast",

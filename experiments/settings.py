@@ -42,12 +42,18 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(parse_size(part) for part in text.split(","))
 
 
+def _delays(text: str) -> tuple[int, ...]:
+    return tuple(parse_delay(part) for part in text.split(","))
+
+
 Size = Annotated[int, _from_text(parse_size)]
 """Bytes, written `64M` or `25MiB`."""
 Sizes = Annotated[tuple[int, ...], _from_text(_sizes)]
 """Several sizes in bytes, written `1M,16M`."""
 Delay = Annotated[int, _from_text(parse_delay)]
 """Nanoseconds, written `5us`."""
+Delays = Annotated[tuple[int, ...], _from_text(_delays)]
+"""Several times in nanoseconds, written `200ms,5ms`."""
 Rate = Annotated[int, _from_text(parse_rate)]
 """Bits per second, written `25G`."""
 Flops = Annotated[int, _from_text(parse_flops)]

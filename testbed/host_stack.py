@@ -51,6 +51,14 @@ def use_congestion_control(name: str) -> None:
     _set_congestion_control(name)
 
 
+def use_rto_min(rto_min_us: int) -> None:
+    """New sockets of this namespace wait at least so long for a retransmission.  Raises MissingFeature."""
+    if read_sysctl(_RTO_MIN_US) is None:
+        remedy = "Linux 6.11 or later has it; give rto_min once for the whole run"
+        raise MissingFeature("this kernel has no tcp_rto_min_us, which rto_min for single jobs needs", remedy)
+    write_sysctl(_RTO_MIN_US, str(rto_min_us))
+
+
 def _set_congestion_control(name: str) -> None:
     try:
         write_sysctl(_CC, name)

@@ -166,6 +166,20 @@ class FabricHost(LazyNode):
             with self.entered():
                 host_stack.use_congestion_control(instead_of)
 
+    @contextmanager
+    def rto_min(self, rto_min_us: int, *, instead_of: int) -> Iterator[None]:
+        """New sockets of this host have this least retransmission timeout until the context ends.
+
+        Raises MissingFeature.
+        """
+        with self.entered():
+            host_stack.use_rto_min(rto_min_us)
+        try:
+            yield
+        finally:
+            with self.entered():
+                host_stack.use_rto_min(instead_of)
+
 
 class FabricSwitch(LazyNode, OVSSwitch):  # type: ignore[misc]
     """A switch of the fabric: a bridge of its Open vSwitch."""

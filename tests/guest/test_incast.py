@@ -28,7 +28,7 @@ def line(run: Run, policy: str, buffer_bytes: int, senders: int) -> dict[str, An
 
 
 def test_every_claim_holds(compared: Run) -> None:
-    assert len(compared.results.claims) == 4
+    assert len(compared.results.claims) >= 4
     assert not [claim for claim in compared.results.claims if not claim.holds]
 
 
@@ -54,3 +54,18 @@ def test_pauses_lose_nothing(compared: Run) -> None:
 def test_only_dctcp_is_marked(compared: Run) -> None:
     assert line(compared, "dctcp", 2_000_000, 4)["marks"] > 0
     assert all(line(compared, "lossy", size, 4)["marks"] == 0 for size in (500_000, 2_000_000))
+
+
+def test_the_shortest_timer_decides_where_senders_time_out(run_experiment: RunExperiment) -> None:
+    """The same blocks, the same drops, another rto_min: only the wait differs, and the timer is in force as asked."""
+    settings = ("policies=lossy", "buffers=0.5M", "sizes=256k", "fan_in=4", "repetitions=1", "rto_mins=200ms,5ms")
+    options = [word for setting in settings for word in ("--set", setting)]
+    run = run_experiment("incast", "--topology", "star:hosts=5", *options).succeeded()
+    slow, fast = run.results.sections["incast"]
+    assert (slow["rto_min_us"], fast["rto_min_us"]) == (200_000, 5_000)
+    assert slow["dropped"] == fast["dropped"] > 0
+    assert slow["timeouts"] == fast["timeouts"] > 0
+    assert 5_000 < fast["worst_us"] < 15_000
+    claims = {claim.claim: claim for claim in run.results.claims}
+    assert claims["where senders time out, the least retransmission timeout decides"].holds
+    assert all(claim.holds for claim in claims.values())
