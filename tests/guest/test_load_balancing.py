@@ -10,10 +10,10 @@ from tests.guest.runs import Run
 
 @pytest.fixture(scope="module")
 def walked(run_experiment: RunExperiment) -> Run:
-    """Two policies, whole fabric and one uplink down."""
+    """Three policies, whole fabric and one uplink down."""
     return run_experiment(
         "load_balancing",
-        *("--topology", "leaf_spine:leaves=2,hosts=2,spines=2", "--set", "steps=single ecmp@16"),
+        *("--topology", "leaf_spine:leaves=2,hosts=2,spines=2", "--set", "steps=single ecmp@16 te@16"),
         *("--set", "placements=interleaved", "--set", "size=2M"),
     ).succeeded()
 
@@ -55,11 +55,18 @@ def test_policies_change_on_a_running_fabric(walked: Run) -> None:
     assert found["ecmp@16", "none"]["mean_us"] < 0.8 * found["single", "none"]["mean_us"]
 
 
+def test_traffic_engineering_measures_plans_and_balances(walked: Run) -> None:
+    found = cases(walked)
+    assert found["te@16", "none"]["max_over_mean"] <= 1.1
+    assert found["te@16", "none"]["mean_us"] < found["ecmp@16", "none"]["mean_us"]
+    assert all(claim.holds for claim in walked.results.claims), walked.results.claims
+
+
 def test_with_one_of_two_uplinks_down_all_policies_are_the_one_that_is_left(walked: Run) -> None:
     found = cases(walked)
     ideal = found["single", "uplink"]["ideal_us"]
     assert ideal == pytest.approx(2 * found["single", "none"]["ideal_us"], rel=1e-6)
-    for step in ("single", "ecmp@16"):
+    for step in ("single", "ecmp@16", "te@16"):
         assert ideal <= found[step, "uplink"]["mean_us"] < 1.25 * ideal
 
 
