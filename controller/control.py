@@ -2,7 +2,7 @@
 
     {"do": "wait_ready", "timeout_s": 30}  ->  {"ok": true, "switches": 8, "rules": 80}
     {"do": "port_stats"}                   ->  {"ok": true, "ports": {"leaf1-eth1": {"rx_packets": ...}, ...}}
-    {"do": "flows"}                        ->  {"ok": true, "flows": [{"src": ..., "path": [...]}], ...}
+    {"do": "flows"}                        ->  {"ok": true, "flows": [{"src": ..., "path": [...]}], "flowlets": 0, ...}
     {"do": "failures"}                     ->  {"ok": true, "down": ["leaf1-spine2"], "detections": [...]}
     {"do": "policy", "policy": "ecmp:seed=7"} -> {"ok": true, "policy": "ecmp:seed=7"}   in force from now on
     {"do": "describe"}                     ->  {"ok": true, "framework": "ryu 4.34", "policy": ..., ...}
@@ -100,7 +100,7 @@ class Control:
         records = sorted(self._selector.flows(), key=lambda each: tuple(asdict(each.flow).values()))
         return {
             "flows": [describe_flow(topology, end_of, record) for record in records],
-            "unrecorded_packets": self._selector.unrecorded_packets(),
+            **asdict(self._selector.counters()),
         }
 
     def _policy(self, request: Mapping[str, Any]) -> dict[str, object]:

@@ -6,14 +6,17 @@ from types import MappingProxyType
 from controller.policies.base import Policy
 from controller.policies.e_ecmp import EEcmp
 from controller.policies.ecmp import Ecmp
+from controller.policies.flowlet import Flowlet
 from controller.policies.pinned import Pinned
 from controller.policies.single import Single
+from controller.policies.spray import Spray
 from controller.policies.te import Te
 from controller.policies.up_down import UpDown
+from controller.policies.wcmp import Wcmp
 from topologies.errors import UnknownName
 from topologies.registry import parse_parameters
 
-_ALL = (Ecmp, EEcmp, Pinned, Te, Single, UpDown)
+_ALL = (Ecmp, EEcmp, Flowlet, Spray, Pinned, Te, Wcmp, Single, UpDown)
 POLICIES: Mapping[str, type[Policy]] = MappingProxyType({policy.name: policy for policy in _ALL})
 """Name -> policy, in the order `./run list` shows them."""
 

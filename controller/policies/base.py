@@ -7,13 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
+from itertools import product
 from typing import Any, ClassVar, Self
 
-from controller.path_marks import Widths, widths
+from controller.path_marks import Widths, encode, path, widths
 from controller.selector.flow_hash import Flow
-from controller.selector.selection import Selection
+from controller.selector.selection import Route, Selection
 from topologies.errors import UnknownName, UserError
-from topologies.graph import NOTHING, distances, leaves
+from topologies.graph import NOTHING, distances, hosts_below, leaves
 from topologies.model import Topology
 from topologies.parameters import count
 
@@ -42,6 +43,35 @@ class Situation:
             for source in names
             if source != destination and source in distances(self.topology, destination, self.down)
         }
+
+    @cached_property
+    def routes(self) -> Mapping[tuple[str, str], tuple[Route, ...]]:
+        """(leaf of the source, leaf of the destination) -> every shortest way, once each."""
+        nic = {leaf.name: hosts_below(self.topology, leaf.name)[0] for leaf in leaves(self.topology)}
+        found = {}
+        for (source, destination), choices in self.widths.items():
+            ways: dict[tuple[str, ...], int] = {}
+            for digits in product(*map(range, choices)):
+                mark = encode(digits)
+                egress = path(self.topology, nic[source], nic[destination], mark, self.down)
+                ways.setdefault(egress[1:-1], mark)
+            found[source, destination] = tuple(Route(mark=mark, links=links) for links, mark in ways.items())
+        return found
+
+    @cached_property
+    def rate_bps(self) -> Mapping[str, int]:
+        """Egress interface -> its rate, between switches."""
+        return {
+            sender.name: link.rate_bps
+            for link in self.topology.links
+            for sender, receiver in link.ends()
+            if {sender.node, receiver.node} <= self.topology.switch_named.keys()
+        }
+
+    @cached_property
+    def cost_ps(self) -> Mapping[str, int]:
+        """Egress interface -> picoseconds of its wire per byte, between switches."""
+        return {name: 8 * 10**12 // rate for name, rate in self.rate_bps.items()}
 
 
 class Policy(ABC):
@@ -90,6 +120,17 @@ def parameter(default: Any, parse: Callable[[str, str], Any], explanation: str) 
 def whole(name: str, text: str) -> int:
     """A whole number from 0 to 2**32 - 1.  Raises UserError."""
     return count(name, text, least=0, most=2**32 - 1)
+
+
+def one_of(*words: str) -> Callable[[str, str], str]:
+    """A parser that takes these words and raises UserError for others."""
+
+    def parse(name: str, text: str) -> str:
+        if text not in words:
+            raise UserError(f"{name}: '{text}' is none of {', '.join(words)}")
+        return text
+
+    return parse
 
 
 def yes_no(name: str, text: str) -> bool:

@@ -17,7 +17,7 @@ from topologies.errors import InternalError, MissingFeature, TestbedError
 
 HERE = Path(__file__).parent
 PROGRAM = HERE / "selector.bpf.c"
-HEADERS = (HERE / "flow_hash.h",)
+HEADERS = (HERE / "flow_hash.h", HERE / "spreading.h")
 FLAGS = ("-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf", "-mcpu=v3")
 """-g: libbpf reads the tables' layouts from the debug information.  v3: 32-bit instructions and jumps, Linux 5.1."""
 

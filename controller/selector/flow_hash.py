@@ -42,12 +42,16 @@ def flow_hash(flow: Flow, seed: int) -> int:
     """32 bits of a 5-tuple under a seed."""
     h = seed & MASK
     for word in flow_words(flow):
-        k = _rotate(word * 0xCC9E2D51 & MASK, 15) * 0x1B873593 & MASK
-        h = _rotate(h ^ k, 13) * 5 + 0xE6546B64 & MASK
+        h = _rotate(h ^ scramble(word), 13) * 5 + 0xE6546B64 & MASK
     h ^= HASHED_BYTES
     h = (h ^ h >> 16) * 0x85EBCA6B & MASK
     h = (h ^ h >> 13) * 0xC2B2AE35 & MASK
     return h ^ h >> 16
+
+
+def scramble(word: int) -> int:
+    """A word of 32 bits, mixed; 0 stays 0."""
+    return _rotate(word * 0xCC9E2D51 & MASK, 15) * 0x1B873593 & MASK
 
 
 def choose(hashed: int, width: int) -> int:

@@ -6,6 +6,8 @@
  *                                                else one hash per level
  *          -> skb->mark = path (controller/path_marks.py), packets and bytes counted
  *
+ * Where flowlets are asked for (spreading.h), a flow chooses again after every pause instead.
+ *
  * A known flow costs one look-up.  Whatever is no IPv4 keeps mark 0.  `generation` tells flows of before the last change
  * of the tables from those of after: an old one chooses again.  The verdict is always "unspecified": other filters on the
  * same port have their say.
@@ -50,6 +52,26 @@ struct settings {
 	__u32 seeds[LEVELS];
 	__u32 generation;
 	__u32 leaves;
+	__u32 choice; /* spreading.h */
+	__u32 slots; /* of the flowlet table that are in use; 0: a flow keeps its path */
+	__u64 gap_ns;
+};
+
+struct counters {
+	__u64 unrecorded; /* packets of flows that found the table full */
+	__u64 flowlets;
+	__u64 evictions; /* slots taken from flows that may still be under way */
+};
+
+struct taken_key {
+	struct flow_key flow;
+	__u32 mark;
+	__u32 generation; /* that the flow was of when it left the path */
+};
+
+struct taken_entry {
+	__u64 packets;
+	__u64 bytes;
 };
 
 struct {
@@ -87,10 +109,20 @@ struct { /* flow -> mark, before its pair's */
 	__type(value, __u32);
 } exact SEC(".maps");
 
-struct settings settings SEC(".data.settings") = {};
-__u64 unrecorded SEC(".bss.counters") = 0; /* packets of flows that found the table full */
+struct { /* what flows sent on paths that they have left; `flows` counts on the present one */
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 18);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct taken_key);
+	__type(value, struct taken_entry);
+} taken SEC(".maps");
 
-static __always_inline __u32 hashed_mark(const struct flow_key *flow, __u32 width4)
+struct settings settings SEC(".data.settings") = {};
+struct counters counters SEC(".bss.counters") = {};
+
+#include "spreading.h"
+
+static __always_inline __u32 hashed_mark(const struct flow_key *flow, __u32 width4, __u32 number)
 {
 	const __u32 scrambled[HASHED_WORDS] = {
 		scramble(flow->src), scramble(flow->dst), scramble(flow->ports), scramble(flow->proto)
@@ -101,15 +133,44 @@ static __always_inline __u32 hashed_mark(const struct flow_key *flow, __u32 widt
 		__u32 width = width4 >> (8 * level) & 0xff;
 
 		if (width > 1)
-			mark |= choose(hash_scrambled(scrambled, settings.seeds[level]), width) << (8 * level);
+			mark |= choose(hash_scrambled(scrambled, settings.seeds[level] ^ scramble(number)), width) << (8 * level);
 	}
 	return mark;
+}
+
+/* Number of (leaf of the source, leaf of the destination); 0 where an end is none of our hosts. */
+static __always_inline int find_pair(const struct flow_key *flow, __u32 *pair)
+{
+	__u32 *from = bpf_map_lookup_elem(&hosts, &flow->src), *to = bpf_map_lookup_elem(&hosts, &flow->dst);
+
+	if (!from || !to)
+		return 0;
+	*pair = *from * settings.leaves + *to;
+	return 1;
+}
+
+/* The path by hash or by weight: the flow's draw of this number. */
+static __noinline __u32 drawn_path(const struct flow_key *flow, __u32 pair, __u32 number)
+{
+	__u32 *width4;
+	struct route_key key = { .pair = pair };
+	struct route *route;
+
+	if (!flow)
+		return 0;
+	if (settings.choice == HASH) {
+		width4 = bpf_map_lookup_elem(&widths, &pair);
+		return width4 ? hashed_mark(flow, *width4, number) : 0;
+	}
+	key.number = choose_route(flow, pair, number);
+	route = bpf_map_lookup_elem(&routes, &key);
+	return route ? route->mark : 0;
 }
 
 static __noinline __u32 select_path(const struct flow_key *flow)
 {
 	struct pair pair = {};
-	__u32 *mark, *from, *to, *width4, index;
+	__u32 *mark, number;
 
 	if (!flow)
 		return 0;
@@ -121,13 +182,63 @@ static __noinline __u32 select_path(const struct flow_key *flow)
 	mark = bpf_map_lookup_elem(&assigned, &pair);
 	if (mark)
 		return *mark;
-	from = bpf_map_lookup_elem(&hosts, &pair.src);
-	to = bpf_map_lookup_elem(&hosts, &pair.dst);
-	if (!from || !to)
+	return find_pair(flow, &number) ? drawn_path(flow, number, 0) : 0;
+}
+
+static __always_inline int same_flow(const struct flow_key *one, const struct flow_key *other)
+{
+	return one->src == other->src && one->dst == other->dst && one->ports == other->ports &&
+	       one->proto == other->proto;
+}
+
+static __always_inline void new_flowlet(struct slot *slot)
+{
+	struct route_key key = {};
+	struct route *route;
+
+	__sync_fetch_and_add(&counters.flowlets, 1);
+	slot->mark = 0;
+	if (!slot->known)
+		return;
+	if (settings.choice == HASH) {
+		slot->mark = drawn_path(&slot->flow, slot->pair, slot->number);
+		return;
+	}
+	slot->route = choose_route(&slot->flow, slot->pair, slot->number);
+	key.pair = slot->pair;
+	key.number = slot->route;
+	route = bpf_map_lookup_elem(&routes, &key);
+	slot->mark = route ? route->mark : 0;
+}
+
+static __noinline __u32 flowlet_path(const struct flow_key *flow, __u32 bytes)
+{
+	__u64 now_ns = bpf_ktime_get_ns();
+	struct slot *slot;
+	__u32 index;
+
+	if (!flow)
 		return 0;
-	index = *from * settings.leaves + *to;
-	width4 = bpf_map_lookup_elem(&widths, &index);
-	return width4 ? hashed_mark(flow, *width4) : 0;
+	index = draw(flow, 3, 1, settings.slots);
+	slot = bpf_map_lookup_elem(&slots, &index);
+	if (!slot)
+		return 0;
+	if (slot->generation != settings.generation || !same_flow(&slot->flow, flow)) {
+		if (slot->generation == settings.generation && now_ns - slot->last_ns < AGE_NS)
+			__sync_fetch_and_add(&counters.evictions, 1);
+		slot->flow = *flow;
+		slot->generation = settings.generation;
+		slot->number = 0;
+		slot->known = find_pair(flow, &slot->pair);
+		new_flowlet(slot);
+	} else if (now_ns - slot->last_ns >= settings.gap_ns) {
+		slot->number++;
+		new_flowlet(slot);
+	}
+	slot->last_ns = now_ns;
+	if (slot->known && settings.choice >= LOCAL)
+		add_load(slot->pair, slot->route, bytes, now_ns);
+	return slot->mark;
 }
 
 /* Fills in the key; 0 where the frame is no IPv4 packet. */
@@ -167,14 +278,40 @@ static __noinline int count_new(struct __sk_buff *skb, const struct flow_key *fl
 
 	if (!flow)
 		return TC_ACT_UNSPEC;
-	entry.mark = select_path(flow);
+	entry.mark = settings.slots ? flowlet_path(flow, skb->len) : select_path(flow);
 	entry.generation = settings.generation;
 	entry.packets = packets;
 	entry.bytes = skb->len;
 	skb->mark = entry.mark;
 	if (bpf_map_update_elem(&flows, flow, &entry, BPF_ANY))
-		__sync_fetch_and_add(&unrecorded, packets);
+		__sync_fetch_and_add(&counters.unrecorded, packets);
 	return TC_ACT_UNSPEC;
+}
+
+/* The flow's packets so far went by its old path. */
+static __noinline int change_path(const struct flow_key *flow, struct flow_entry *known, __u32 mark)
+{
+	struct taken_key key = {};
+	struct taken_entry first = {}, *before;
+
+	if (!flow || !known)
+		return 0;
+	key.flow = *flow;
+	key.mark = known->mark;
+	key.generation = known->generation;
+	before = bpf_map_lookup_elem(&taken, &key);
+	if (before) {
+		before->packets += known->packets;
+		before->bytes += known->bytes;
+	} else {
+		first.packets = known->packets;
+		first.bytes = known->bytes;
+		if (bpf_map_update_elem(&taken, &key, &first, BPF_ANY))
+			__sync_fetch_and_add(&counters.unrecorded, known->packets);
+	}
+	known->mark = mark;
+	known->packets = known->bytes = 0;
+	return 0;
 }
 
 SEC("tc")
@@ -189,8 +326,11 @@ int select_by_hash(struct __sk_buff *skb)
 	known = bpf_map_lookup_elem(&flows, &flow);
 	if (!known)
 		return count_new(skb, &flow, packets);
-	if (known->generation != settings.generation) {
-		known->mark = select_path(&flow);
+	if (settings.slots || known->generation != settings.generation) {
+		__u32 mark = settings.slots ? flowlet_path(&flow, skb->len) : select_path(&flow);
+
+		if (mark != known->mark)
+			change_path(&flow, known, mark);
 		known->generation = settings.generation;
 	}
 	__sync_fetch_and_add(&known->packets, packets);

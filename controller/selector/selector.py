@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from ipaddress import IPv4Address
 from itertools import product
 from pathlib import Path
@@ -10,9 +11,10 @@ from types import TracebackType
 from typing import Self
 
 from controller.selector import libbpf, maps
-from controller.selector.selection import NO_CHOICE, Selection
+from controller.selector.flow_hash import Flow
+from controller.selector.selection import MOST_LINKS, NO_CHOICE, Selection
 from controller.selector.tc import TrafficControl
-from topologies.errors import RunFailed
+from topologies.errors import RunFailed, UserError
 
 PROGRAM = "select_by_hash"
 MOST_FLOWS = 1 << 18
@@ -26,16 +28,19 @@ class Selector:
         """`leaf_of` says behind which leaf every host address is.  Raises MissingFeature where it cannot be loaded."""
         self._leaf_of = leaf_of
         self._leaves = {name: at for at, name in enumerate(dict.fromkeys(leaf_of.values()))}
-        self._entries: dict[str, set[bytes]] = {maps.ASSIGNED: set(), maps.EXACT: set()}
-        self._generation = 0
+        self._entries: dict[str, set[bytes]] = {maps.ASSIGNED: set(), maps.EXACT: set(), maps.ROUTES: set()}
+        self.generation = 0
+        """Counts changes of the tables."""
         self._attached: set[str] = set()
         self._undo = ExitStack()
         try:
             self._object = libbpf.Object(program)
             self._undo.callback(self._object.close)
             self._object.resize(maps.FLOWS, flows)
+            self._object.resize(maps.TAKEN, flows)
             self._object.resize(maps.HOSTS, max(len(leaf_of), 1))
-            self._object.resize(maps.WIDTHS, max(len(self._leaves) ** 2, 1))
+            for table in (maps.WIDTHS, maps.ROUTES_OF):
+                self._object.resize(table, max(len(self._leaves) ** 2, 1))
             self._object.load()
             self.program = self._object.program(PROGRAM)
             self._control = self._undo.enter_context(TrafficControl())
@@ -62,17 +67,32 @@ class Selector:
         for at, (source, destination) in enumerate(product(self._leaves, repeat=2)):
             widths = maps.packed_widths(selection.widths.get((source, destination), NO_CHOICE))
             libbpf.update(self._table(maps.WIDTHS), maps.number(at), widths)
-        pairs = {maps.pair(src, dst): mark for (src, dst), mark in selection.assigned.items()}
+            count = len(selection.routes.get((source, destination), ()))
+            libbpf.update(self._table(maps.ROUTES_OF), maps.number(at), maps.routes_of(count))
+        pairs = {maps.pair(src, dst): maps.number(mark) for (src, dst), mark in selection.assigned.items()}
         self._write(maps.ASSIGNED, pairs)
-        self._write(maps.EXACT, {maps.flow_key(flow): mark for flow, mark in selection.exact.items()})
-        self._generation += 1
-        settings = maps.settings(selection.seeds, self._generation, len(self._leaves))
+        self._write(maps.EXACT, {maps.flow_key(flow): maps.number(mark) for flow, mark in selection.exact.items()})
+        self._write(maps.ROUTES, dict(self._routes(selection)))
+        self.generation += 1
+        settings = maps.settings(selection, self.generation, len(self._leaves))
         libbpf.update(self._table(maps.SETTINGS), maps.FIRST, settings)
 
-    def _write(self, table: str, wanted: Mapping[bytes, int]) -> None:
+    def _routes(self, selection: Selection) -> Iterator[tuple[bytes, bytes]]:
+        """Entries of `routes`; their links are in their table, idle, before."""
+        numbers = {name: number for number, name in enumerate(sorted(selection.cost_ps), start=1)}
+        if len(numbers) > MOST_LINKS:
+            raise UserError(f"a choice by load knows at most {MOST_LINKS} links, this fabric has {len(numbers)}")
+        for name, number in numbers.items():
+            libbpf.update(self._table(maps.LINKS), maps.number(number), maps.link(selection.cost_ps[name]))
+        for at, (source, destination) in enumerate(product(self._leaves, repeat=2)):
+            for number, route in enumerate(selection.routes.get((source, destination), ())):
+                links = [numbers[name] for name in route.links] if selection.by_load else []
+                yield maps.route_key(at, number), maps.route(route.mark, links)
+
+    def _write(self, table: str, wanted: Mapping[bytes, bytes]) -> None:
         """The table's entries become these."""
-        for key, mark in wanted.items():
-            libbpf.update(self._table(table), key, maps.number(mark))
+        for key, value in wanted.items():
+            libbpf.update(self._table(table), key, value)
         for key in sorted(self._entries[table] - set(wanted)):
             libbpf.delete(self._table(table), key)
         self._entries[table] = set(wanted)
@@ -92,16 +112,29 @@ class Selector:
         return [name for name in sorted(self._attached) if indices is None or _index(name) in indices]
 
     def flows(self) -> Iterator[maps.FlowRecord]:
-        """Every flow that was seen."""
+        """Every flow that was seen, once for each path on which it sent anything."""
+        left: dict[tuple[Flow, int, int], maps.FlowRecord] = {}
+        for key, value in libbpf.entries(self._table(maps.TAKEN), maps.TAKEN_KEY_BYTES, maps.TAKEN_ENTRY_BYTES):
+            record = maps.taken_record(key, value)
+            left[record.flow, record.mark, record.generation] = record
         for key, value in libbpf.entries(self._table(maps.FLOWS), maps.FLOW_KEY_BYTES, maps.FLOW_ENTRY_BYTES):
-            yield maps.flow_record(key, value)
+            now = maps.flow_record(key, value)
+            before = left.pop((now.flow, now.mark, now.generation), None)
+            if before is not None:
+                now = replace(now, packets=now.packets + before.packets, bytes=now.bytes + before.bytes)
+            yield now
+        yield from left.values()
 
-    def unrecorded_packets(self) -> int:
-        """Packets of flows that `flows` misses because the table was full; they had their path all the same."""
+    def counters(self) -> maps.Counters:
+        """What the data path counted of itself."""
         value = libbpf.lookup(self._table(maps.COUNTERS), maps.FIRST, maps.COUNTERS_BYTES)
         if value is None:
             raise RunFailed("the selector's counters are gone")
-        return maps.unrecorded(value)
+        return maps.counters(value)
+
+    def unrecorded_packets(self) -> int:
+        """Packets that `flows` misses because a table was full; they had their path all the same."""
+        return self.counters().unrecorded_packets
 
     def _table(self, name: str) -> int:
         return self._object.table(name)

@@ -30,7 +30,7 @@ def test_parameters_are_parsed() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("ecpm", "unknown policy 'ecpm'; known: e_ecmp, ecmp, pinned, single, te, up_down"),
+        ("ecpm", "unknown policy 'ecpm'; known: e_ecmp, ecmp, flowlet, pinned, single, spray, te, up_down, wcmp"),
         ("ecmp:sed=1", "unknown parameter of policy ecmp 'sed'; known: polarised, seed"),
         ("single:seed=1", "unknown parameter of policy single 'seed'; known: none"),
         ("ecmp:seed=x", "policy ecmp: seed: 'x' is not a whole number; write one from 0 to 4294967295"),
@@ -38,7 +38,7 @@ def test_parameters_are_parsed() -> None:
         ("ecmp:polarised=maybe", "policy ecmp: polarised: 'maybe' is neither yes nor no"),
         ("ecmp:seed", "policy ecmp: 'seed' is not key=value"),
         ("ecmp:seed=1,seed=2", "policy ecmp: seed is given twice"),
-        ("", "unknown policy ''; known: e_ecmp, ecmp, pinned, single, te, up_down"),
+        ("", "unknown policy ''; known: e_ecmp, ecmp, flowlet, pinned, single, spray, te, up_down, wcmp"),
     ],
 )
 def test_a_mistake_is_named_with_what_would_do(spec: str, message: str) -> None:
