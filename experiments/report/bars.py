@@ -34,7 +34,7 @@ def svg(records: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> str:
     """Every record a bar, from 0 to `most` or beyond; groups in the order in which they appear."""
     grouped: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
-        grouped.setdefault(", ".join(str(record[name]) for name in asked["groups"]), []).append(record)
+        grouped.setdefault(", ".join(f"{name} {record[name]}" for name in asked["groups"]), []).append(record)
     most = max([float(asked["most"]), *(float(record[asked["value"]]) for record in records)])
     parts, y = [], 0
     for group, members in grouped.items():
@@ -58,5 +58,5 @@ def _bar(y: int, label: str, value: float, most: float) -> str:
     return (
         f'<text x="12" y="{y + 14}">{escape(label)}</text>'
         f'<rect x="{LABEL}" y="{y + 3}" width="{length:.1f}" height="{ROW - 6}" fill="var(--good, #00664a)"/>'
-        f'<text x="{LABEL + length + 6:.1f}" y="{y + 14}">{value:.2f}</text>'
+        f'<text x="{LABEL + BAR + 52}" y="{y + 14}" text-anchor="end">{value:.2f}</text>'
     )

@@ -17,7 +17,7 @@ def test_bars_are_to_scale_and_in_groups() -> None:
     space = "{http://www.w3.org/2000/svg}"
     assert [float(bar.attrib["width"]) for bar in picture.iter(f"{space}rect")] == [BAR / 2, BAR, BAR / 4]
     words = [text.text for text in picture.iter(f"{space}text")]
-    assert words == ["none", "ecmp", "0.50", "te", "1.00", "uplink", "ecmp", "0.25"]
+    assert words == ["broken none", "ecmp", "0.50", "te", "1.00", "broken uplink", "ecmp", "0.25"]
     assert picture.find(f"{space}title") is not None
 
 
