@@ -12,8 +12,8 @@ from statistics import median
 
 from experiments.training.timeline import Kind, StepRecord
 
-LATE = 0.05
-"""Of the steps' time: what a rank must have cost to be named."""
+LATE = 0.02
+"""Of the steps' time: what a rank must have cost to be named; ranks that compute alike cost each other 0.1%."""
 LONGER = 1.25
 """Times the median of all ports: how long a port must have been sending to be named."""
 
@@ -39,21 +39,23 @@ class PortUse:
 def held_up_ns(records: Sequence[Sequence[StepRecord]]) -> dict[int, int]:
     """Rank -> time by which all others would have begun collectives earlier without it, in the steps that count.
 
-    Only the last to come is to blame, and only for the time since the one before it.
+    Only the last to come is to blame, only for the time since the one before it, and only as far as it took longer
+    since its step began than all others since theirs: who began late because the ring left it last is a victim itself.
     """
     found: dict[int, int] = defaultdict(int)
     for across in zip(*records, strict=True):
         if across[0].number < 0:
             continue
-        arrivals: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        arrivals: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
         for rank, record in enumerate(across):
             for interval in record.intervals:
                 if interval.kind is Kind.COMMUNICATION:
-                    arrivals[interval.name].append((interval.start_ns, rank))
+                    arrivals[interval.name].append((interval.start_ns, rank, interval.start_ns - record.start_ns))
         for order in arrivals.values():
             if len(order) > 1:
-                *_, before, last = sorted(order)
-                found[last[1]] += last[0] - before[0]
+                *others, (last_ns, rank, own_ns) = sorted(order)
+                longer_ns = own_ns - max(other_ns for _, _, other_ns in others)
+                found[rank] += max(0, min(last_ns - others[-1][0], longer_ns))
     return {rank: found.get(rank, 0) for rank in range(len(records))}
 
 
