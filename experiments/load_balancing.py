@@ -1,7 +1,7 @@
 r"""Twenty years of load balancing on one fabric: which policy carries a ring, placed how, with what broken?
 
-    ECMP --> path pinning --> E-ECMP and more connections --> central traffic engineering
-    hash      by slot          hash per connection             computed from demand
+    ECMP --> path pinning --> E-ECMP and more connections --> central traffic engineering --> flowlets
+    hash      by slot          hash per connection             computed from demand            at pauses
 
       spine1  spine2  spine3  spine4      half as many uplinks per leaf as hosts: spread well, two flows share each;
         |  X  X  X  X  X  X  |            the uplink with most flows sets the speed of the whole ring
@@ -48,7 +48,7 @@ FIGURE = {
     "value": "share_of_ideal",
     "most": 1.0,
 }
-HISTORY = "ecmp pinned@16 e_ecmp@16 te@16"
+HISTORY = "ecmp pinned@16 e_ecmp@16 te@16 flowlet@16"
 PERFECT, BROKEN = 1.05, 1.3
 """Pinning is within 5% of ideal for whole racks, and at least 30% slower half-filled or with an uplink down."""
 SPARE = 1.05
