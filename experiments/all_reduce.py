@@ -20,6 +20,7 @@ from pydantic import Field
 from experiments.bounds import line_rate_bps
 from experiments.experiment import Experiment, main
 from experiments.lab import Lab
+from experiments.placement import MEANING, place
 from experiments.results import Row
 from experiments.settings import Settings as BaseSettings
 from experiments.settings import Sizes, written
@@ -37,13 +38,19 @@ class Settings(BaseSettings):
     connections: int = Field(
         default=1, ge=1, le=64, description="TCP connections per pair of ranks; successive all-reduces rotate over them"
     )
+    placement: str = Field(default="contiguous", description=MEANING)
 
 
 def run(lab: Lab, settings: Settings) -> None:
-    """One job over all hosts, one row per size and iteration."""
-    steps = steps_of(["all_reduce"], settings.sizes, len(lab.topology.hosts))
+    """One job, one row per size and iteration."""
+    hosts = place(lab.topology, settings.placement, seed=lab.seed)
     measured = measure(
-        lab, steps, iterations_each=settings.iterations, warmup=settings.warmup, connections=settings.connections
+        lab,
+        steps_of(["all_reduce"], settings.sizes, len(hosts)),
+        iterations_each=settings.iterations,
+        warmup=settings.warmup,
+        hosts=hosts,
+        connections=settings.connections,
     )
     lab.add_rows(measured.rows)
     lab.add_busy_ns(measured.busy_ns)
