@@ -126,7 +126,9 @@ def _check(settings: Settings, hosts: int) -> None:
         if mode not in MODES:
             raise UnknownName("mode of a parameter server", mode, dict.fromkeys(MODES))
     if settings.modes != NONE and settings.workers >= hosts:
-        raise UserError(f"--set workers={settings.workers}: with the server that is more than {hosts} hosts")
+        raise UserError(
+            f"--set workers={settings.workers}: with the server that is more than {hosts} hosts; write fewer, or modes=none"
+        )
 
 
 def _compare_modes(lab: Lab, settings: Settings) -> None:
