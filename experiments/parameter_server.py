@@ -127,7 +127,7 @@ def _check(settings: Settings, hosts: int) -> None:
             raise UnknownName("mode of a parameter server", mode, dict.fromkeys(MODES))
     if settings.modes != NONE and settings.workers >= hosts:
         raise UserError(
-            f"--set workers={settings.workers}: with the server that is more than {hosts} hosts; write fewer, or modes=none"
+            f"--set workers={settings.workers}: with the server more than {hosts} hosts; write fewer, or modes=none"
         )
 
 
