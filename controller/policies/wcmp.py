@@ -9,19 +9,16 @@ port order (WCMP, EuroSys 2014).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from math import gcd
 from typing import ClassVar
 
 from controller.policies.base import Policy, Situation, parameter, whole
 from controller.selector.flow_hash import derive_seeds
-from controller.selector.selection import Choice, Route, Selection
+from controller.selector.selection import MOST_PLACES, Choice, Route, Selection
 from topologies.errors import UserError
 from topologies.graph import next_hops
 from topologies.parameters import count
 
-MOST_PLACES = 256
-"""For the hash, between two leaves; rates whose proportion needs more are rounded to it."""
 LARGEST = 100
 
 
@@ -66,6 +63,10 @@ class Wcmp(Policy):
                 f"from {pair[0]} to {pair[1]}; write one for each"
             )
         found = [weights[uplinks.index(way.links[0])] for way in ways]
+        if sum(found) > MOST_PLACES:
+            raise UserError(
+                f"policy wcmp: weights: all paths together weigh {sum(found)}; at most {MOST_PLACES} can be"
+            )
         return found if any(found) else [1] * len(found)
 
 
@@ -74,4 +75,6 @@ def _by_rate(situation: Situation, ways: Sequence[Route]) -> list[int]:
     shares = [rate // gcd(*rates) for rate in rates]
     if sum(shares) <= MOST_PLACES:
         return shares
-    return [max(1, round(Fraction(rate * MOST_PLACES, sum(rates)))) for rate in rates]
+    if len(rates) > MOST_PLACES // 2:
+        raise UserError(f"policy wcmp: {len(rates)} paths between two leaves are too many to weigh; use ecmp")
+    return [max(1, rate * (MOST_PLACES - len(rates)) // sum(rates)) for rate in rates]

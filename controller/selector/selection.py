@@ -14,6 +14,8 @@ MOST_SLOTS = 1 << 14
 """Of the flowlet table."""
 MOST_ROUTES = 16
 """Between two leaves, for a choice that compares their loads."""
+MOST_PLACES = 64
+"""Between two leaves, for a choice by hash: a route takes as many as it weighs."""
 MOST_LINKS = (1 << 13) - 1
 LINKS_OF_A_ROUTE = 4
 

@@ -109,10 +109,11 @@ struct { /* flow -> mark, before its pair's */
 	__type(value, __u32);
 } exact SEC(".maps");
 
-struct { /* what flows sent on paths that they have left; `flows` counts on the present one */
+/* What flows sent on paths that they have left; `flows` counts on the present one.  All tables have their memory from the
+ * start: the guest's kernel refills its stock for later only when a timer ticks, and time stands still meanwhile. */
+struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1 << 18);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct taken_key);
 	__type(value, struct taken_entry);
 } taken SEC(".maps");

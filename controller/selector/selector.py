@@ -12,13 +12,16 @@ from typing import Self
 
 from controller.selector import libbpf, maps
 from controller.selector.flow_hash import Flow
-from controller.selector.selection import MOST_LINKS, NO_CHOICE, Selection
+from controller.selector.selection import MOST_LINKS, MOST_PLACES, NO_CHOICE, Selection
 from controller.selector.tc import TrafficControl
 from topologies.errors import RunFailed, UserError
 
 PROGRAM = "select_by_hash"
 MOST_FLOWS = 1 << 18
 """Entries of the flow table: 128 hosts, all to all, eight connections each way; 22 MB of the kernel's memory."""
+
+LEAST_TAKEN = 1 << 10
+"""Entries for paths that flows have left; otherwise a quarter of the flow table's."""
 
 
 class Selector:
@@ -37,7 +40,8 @@ class Selector:
             self._object = libbpf.Object(program)
             self._undo.callback(self._object.close)
             self._object.resize(maps.FLOWS, flows)
-            self._object.resize(maps.TAKEN, flows)
+            self._object.resize(maps.TAKEN, max(flows // 4, LEAST_TAKEN))
+            self._object.resize(maps.ROUTES, max(len(self._leaves) ** 2 * MOST_PLACES, 1))
             self._object.resize(maps.HOSTS, max(len(leaf_of), 1))
             for table in (maps.WIDTHS, maps.ROUTES_OF):
                 self._object.resize(table, max(len(self._leaves) ** 2, 1))

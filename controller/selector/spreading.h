@@ -64,7 +64,6 @@ struct { /* as `widths` */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1 << 17);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct route_key);
 	__type(value, struct route);
 } routes SEC(".maps");
