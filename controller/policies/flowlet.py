@@ -5,8 +5,8 @@
 
 `random` is LetFlow (NSDI 2017): slow paths make flows pause, so flowlets drift to fast ones by themselves.  `local`
 takes the leaf's least loaded uplink; `congestion` the path whose busiest link is least loaded (CONGA, SIGCOMM 2014).
-Loads are what was lately sent towards each link, in its own wire time, so a slow link is busy sooner
-(selector/spreading.h).  A link that is slower than the topology says is not known to be.
+Loads are what was lately sent towards each link, in its own wire time, and what a flowlet may add: an idle slow link
+is no bargain (selector/spreading.h).  A link that is slower than the topology says is not known to be.
 
 A random flow's first path is ECMP's: with `gap=infinite` this is ECMP, with `gap=0` it is `spray`.  By load the first
 path is the least loaded as well, as switches do it (facts.md 1.5).

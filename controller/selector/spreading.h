@@ -9,7 +9,9 @@
  *
  * A link's load is CONGA's discounting rate estimator (SIGCOMM 2014, section 3.2) in picoseconds of its wire time: every
  * packet that is sent towards it adds its own, and what is there halves every HALF_LIFE_NS.  All selectors of a fabric
- * share one table, so what CONGA's leaves tell each other a round trip late is known here at once.
+ * share one table, so what CONGA's leaves tell each other a round trip late is known here at once.  LOCAL and CONGESTION
+ * compare what a link will have to do: its load and FLOWLET_BYTES more.  Without these an idle slow link is the best of
+ * all as soon as every fast one did anything, and whoever is sent there stays for a whole flowlet.
  */
 #ifndef SPREADING_H
 #define SPREADING_H
@@ -17,6 +19,7 @@
 #define LINKS 4 /* between leaf and leaf; 0 ends the list */
 #define MOST_ROUTES 16 /* a verifier without type information of functions unrolls the loop, and gives up at 64 */
 #define AGE_NS 10000000ULL /* CONGA's flowlet table: 10 ms (facts.md 2) */
+#define FLOWLET_BYTES 400000ULL /* a quarter of HALF_LIFE_NS at 100 Gb/s */
 #define HALF_LIFE_BITS 17
 #define HALF_LIFE_NS (1ULL << HALF_LIFE_BITS) /* 131 us; as a decay by e: 189 us, CONGA: 160 us */
 
@@ -92,8 +95,8 @@ static __always_inline __u64 load_now(const struct link *link, __u64 now_ns)
 	return load - ((load >> 1) * (idle_ns & (HALF_LIFE_NS - 1)) >> HALF_LIFE_BITS); /* a straight line between */
 }
 
-/* Of the busiest of a route's first `depth` links.  Not static: most verifiers then look at it once only. */
-__noinline __u64 route_load(__u32 pair, __u32 number, __u32 depth)
+/* Load, with `more` bytes, of the busiest of a route's first `depth` links.  Not static: most verifiers then look at it once only. */
+__noinline __u64 route_load(__u32 pair, __u32 number, __u32 depth, __u64 more)
 {
 	struct route_key key = { .pair = pair, .number = number };
 	struct route *route = bpf_map_lookup_elem(&routes, &key);
@@ -108,7 +111,7 @@ __noinline __u64 route_load(__u32 pair, __u32 number, __u32 depth)
 
 		if (i >= depth || !at || !link)
 			break;
-		load = load_now(link, now_ns);
+		load = load_now(link, now_ns) + more * link->cost_ps;
 		if (load > most)
 			most = load;
 	}
@@ -145,7 +148,7 @@ static __always_inline __u32 draw(const struct flow_key *flow, __u32 level, __u3
 static __noinline __u32 least_loaded(__u32 pair, __u32 first, __u32 count, __u32 depth)
 {
 	__u32 best = first;
-	__u64 least = route_load(pair, first, depth);
+	__u64 least = route_load(pair, first, depth, FLOWLET_BYTES);
 
 	for (__u32 i = 1; i < MOST_ROUTES; i++) {
 		__u32 at = first + i < count ? first + i : first + i - count;
@@ -153,7 +156,7 @@ static __noinline __u32 least_loaded(__u32 pair, __u32 first, __u32 count, __u32
 
 		if (i >= count)
 			break;
-		load = route_load(pair, at, depth);
+		load = route_load(pair, at, depth, FLOWLET_BYTES);
 		if (load < least) {
 			least = load;
 			best = at;
@@ -166,13 +169,13 @@ static __noinline __u32 least_loaded(__u32 pair, __u32 first, __u32 count, __u32
 static __noinline __u32 drill(struct routes_of *of, __u32 pair, __u32 one, __u32 other)
 {
 	__u32 best = of->remembered < of->count ? of->remembered : one;
-	__u64 least = route_load(pair, best, 1), load = route_load(pair, one, 1);
+	__u64 least = route_load(pair, best, 1, 0), load = route_load(pair, one, 1, 0);
 
 	if (load < least) {
 		least = load;
 		best = one;
 	}
-	if (route_load(pair, other, 1) < least)
+	if (route_load(pair, other, 1, 0) < least)
 		best = other;
 	of->remembered = best;
 	return best;

@@ -149,12 +149,13 @@ def test_a_quarter_rate_link_gets_a_quarter_of_the_flows(load: Load) -> None:
         assert taken[mark] == pytest.approx(2600 * 4 / 13, abs=4 * (2600 * 4 / 13) ** 0.5)
 
 
-def test_by_load_a_quarter_rate_link_is_full_four_times_sooner(load: Load) -> None:
+def test_by_load_an_idle_quarter_rate_link_is_no_bargain(load: Load) -> None:
+    """The smallest failing input of experiments/flowlet_gap.py: three links did a little, the slow one nothing."""
     fabric = slower(CLOS, "leaf1-spine2", 4)
     selector = load(addresses(fabric))
     selector.select(selection("flowlet:gap=1s,choice=congestion", fabric))
-    taken = Counter(marks(selector, flow, 1)[0] for flow in flows(fabric, 260))
-    assert taken[0x0100] == pytest.approx(20, abs=8)
+    taken = {marks(selector, flow, 5)[0] for flow in flows(fabric, 100)}
+    assert taken == {0x0000, 0x0200, 0x0300}
 
 
 def test_weights_are_by_uplink_in_port_order() -> None:
