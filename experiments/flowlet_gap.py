@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, cast
 
@@ -180,7 +181,7 @@ EXPERIMENT = Experiment(
     question="How long must a flow pause before it may change its path?",
     settings=Settings,
     run=run,
-    topology="experiments/slow_uplink.yaml",
+    topology=str(Path(__file__).with_name("slow_uplink.yaml")),
     host={"rto_min": "1ms"},
 )
 
