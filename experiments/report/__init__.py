@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from experiments.report import measurements, network, page
+from experiments.report.series import read_series
 from experiments.results import read_results
 from experiments.run_folder import RunFolder, read_json
 from topologies.json_form import from_json
@@ -29,5 +30,7 @@ def write_page(folder: RunFolder) -> Path:
     results, topology = read_results(folder.results), from_json(read_json(folder.topology))
     manifest = read_json(folder.manifest)
     pcaps = sorted(path.name for path in folder.pcap.glob("*.pcapng")) if folder.pcap.is_dir() else []
-    folder.report.write_text(page.render(results, topology, manifest, pcaps=pcaps))
+    folder.report.write_text(
+        page.render(results, topology, manifest, pcaps=pcaps, series=read_series(folder.path / "series"))
+    )
     return folder.report

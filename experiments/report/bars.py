@@ -5,22 +5,14 @@ An experiment asks for it with a section `bars`: {"section": "load_balancing", "
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from experiments.report.figure import Figure
 from experiments.results import Results
 
 ROW, GAP, LABEL, BAR = 20, 14, 170, 420
 """Pixels: height of a bar's row, space between groups, width of labels and of the longest bar."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """A picture for the page."""
-
-    title: str
-    svg: str
 
 
 def figures(results: Results) -> list[Figure]:

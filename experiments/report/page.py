@@ -1,4 +1,7 @@
-"""report.html: one file that opens anywhere, offline, light or dark, on a phone as on a screen.  Pure."""
+"""report.html: one file that opens anywhere, offline, light or dark, on a phone as on a screen.  Pure.
+
+Its one script moves the fabric's slider; without it the page still shows everything else.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -7,38 +10,57 @@ from typing import Any
 import jinja2
 
 from experiments.report import bars, measurements, network
-from experiments.results import LinkUse, Results
+from experiments.report.figure import Absent, Figure, Run
+from experiments.report.figures import FIGURES
+from experiments.report.figures.fabric import draw_fabric
+from experiments.report.series import Series
+from experiments.report.summary import summary
+from experiments.results import Results
 from topologies.description import describe
-from topologies.drawing import draw
 from topologies.model import Topology
 
 LINKS_SHOWN, PATHS_SHOWN = 16, 64
 
-_ENVIRONMENT = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+
+def environment() -> jinja2.Environment:
+    """Templates of this folder; what is not marked safe is escaped."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
-def render(results: Results, topology: Topology, manifest: Mapping[str, Any], *, pcaps: Sequence[str]) -> str:
+def render(
+    results: Results, topology: Topology, manifest: Mapping[str, Any], *, pcaps: Sequence[str], series: Series
+) -> str:
     """The page as text; equal input gives equal text."""
-    return _ENVIRONMENT.get_template("page.html.j2").render(
-        results=results,
-        facts=facts(results, topology),
-        fabric=list(describe(topology).lines()),
-        picture=draw(topology, utilisation=utilisation_by_cable(results.links, topology)),
-        measured=[*measurements.nccl_tables(results.rows), *measurements.own_tables(results)],
-        figures=bars.figures(results),
-        links=network.links_table(results.links, topology, most=LINKS_SHOWN) if results.links else None,
-        paths=network.paths_table(results.paths, topology, most=PATHS_SHOWN) if results.paths else None,
-        audit=measurements.audit_table(results),
-        manifest=list(flatten(manifest)),
-        modelled=manifest.get("modelled", ()),
-        real=manifest.get("real", ()),
-        pcaps=pcaps,
+    run = Run(results, topology, series)
+    drawn = [draw(run) for draw in FIGURES]
+    return (
+        environment()
+        .get_template("page.html.j2")
+        .render(
+            results=results,
+            facts=facts(results, topology),
+            findings=summary(run),
+            fabric=list(describe(topology).lines()),
+            picture=draw_fabric(run),
+            inside=[figure for figure in drawn if isinstance(figure, Figure)],
+            absent=[figure for figure in drawn if isinstance(figure, Absent)],
+            measured=[*measurements.nccl_tables(results.rows), *measurements.own_tables(results)],
+            figures=bars.figures(results),
+            links=network.links_table(results.links, topology, most=LINKS_SHOWN) if results.links else None,
+            paths=network.paths_table(results.paths, topology, most=PATHS_SHOWN) if results.paths else None,
+            audit=measurements.audit_table(results),
+            manifest=list(flatten(manifest)),
+            modelled=manifest.get("modelled", ()),
+            real=manifest.get("real", ()),
+            pcaps=pcaps,
+            script=(Path(__file__).parent / "page.js").read_text(),
+        )
     )
 
 
@@ -56,16 +78,6 @@ def facts(results: Results, topology: Topology) -> list[tuple[str, str]]:
         ("packet-hops", f"{packets:,}"),
         ("drops", f"{drops:,}"),
     ]
-
-
-def utilisation_by_cable(links: Sequence[LinkUse], topology: Topology) -> dict[str, float]:
-    """Link name of the topology -> share of its busier direction."""
-    cable = {end.name: link.name for link in topology.links for end in (link.a, link.b)}
-    shares: dict[str, float] = {}
-    for link in links:
-        name = cable[link.name.split(">")[0]]
-        shares[name] = max(shares.get(name, 0.0), link.utilisation)
-    return shares
 
 
 def flatten(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:

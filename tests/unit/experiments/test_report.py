@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from experiments import report
-from experiments.report import measurements, network, page
+from experiments.report import measurements, network
+from experiments.report.figure import Run
+from experiments.report.figures.fabric import overall
+from experiments.report.series import Series
 from experiments.report.table import Column, Table
 from experiments.results import Claim, FlowPath, LinkUse, Results, Row, write_results
 from experiments.run_folder import RunFolder, write_json
@@ -127,8 +130,8 @@ def test_an_experiments_own_section_becomes_a_table_with_units() -> None:
 
 
 def test_a_cable_has_the_utilisation_of_its_busier_direction() -> None:
-    shares = page.utilisation_by_cable(LINKS, TOPOLOGY)
-    assert sorted(shares.values()) == [0.3, 0.5, 0.9]
+    found = overall(Run(results(), TOPOLOGY, Series()))
+    assert sorted(found.values()) == [(0.3, "leaf1-eth3"), (0.5, "leaf1-eth4"), (0.9, "h1-eth0")]
 
 
 class Outside(HTMLParser):
@@ -168,7 +171,7 @@ def test_the_page_is_one_well_formed_file_that_loads_nothing(folder: RunFolder) 
     parser.feed(text)
     assert parser.loads == []
     assert parser.open == []
-    assert not re.search(r"url\(|@import|<script", text)
+    assert not re.search(r"url\(|@import|<script [^>]*src", text)
     assert "prefers-color-scheme: dark" in text
     assert 'name="viewport"' in text
 
