@@ -125,6 +125,24 @@ def report(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> Non
 
 
 @app.command()
+def compare(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Run folders of one experiment; changes are against the first.")
+    ],
+    out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("compare.html"),
+) -> None:
+    """What runs were asked differently, what got better by how much, and their figures laid over each other."""
+    from experiments.report import compare as comparison
+
+    runs = comparison.read_runs(folders)
+    out.write_text(comparison.page(runs))
+    with Console() as console:
+        for table in comparison.tables(runs):
+            console.say(table.text() + "\n")
+        console.say(f"comparison: {out}")
+
+
+@app.command()
 def shell(
     topology: TopologyOption = "leaf_spine",
     policy: PolicyOption = "ecmp",

@@ -2,7 +2,7 @@
 
 Figures are WIDTH units wide and shown at 340 to 640 pixels, so that words stay legible on a phone.  Ink is
 `currentColor`; hues are those of Okabe and Ito, which people with colour blindness tell apart, and lines differ in
-dashes too.
+dashes too.  Blue is the page's, lighter on dark paper.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, isclose, log10
 
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+PALETTE = ("var(--blue, #0072b2)", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "1 2")
 WIDTH, HEIGHT = 460, 210
-LEFT, RIGHT, TOP, BOTTOM = 62, 14, 10, 40
+LEFT, RIGHT, TOP, BOTTOM = 62, 20, 10, 40
 FONT = 12
 CHARACTER = 6.9
 """Widest mean advance of a character at 12 px."""

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
-from experiments.report.axes import TIMES, Line, lines, scaled, span
+from experiments.report.axes import TIMES, Axis, Line, lines, scaled, span
 from experiments.report.figure import Absent, Figure, Run
 
 TIMES_TITLE, SLOWDOWN_TITLE = "Flow completion times", "Slowdown of flows"
 MOST_CURVES, MOST_POINTS = 6, 200
 LEAST_FLOWS = 3
 """Of a line of the schedule, to have a curve of its own."""
+LEAST_RANGE = 0.9
+"""The axis begins at this share of the longest at the latest."""
 SPREAD = 20
 """From this ratio of the longest to the shortest on, the axis is logarithmic."""
 
@@ -43,8 +45,13 @@ def _cdf(title: str, flows: Mapping[str, Sequence[float]], field: str, label: st
         groups = {"all flows": values}
     log = max(values) > SPREAD * min(values)
     curves = [Line(name=name, points=steps(members), stairs=True) for name, members in groups.items()]
-    svg = lines(title, span(label, values, log=log), span("share of flows", (0, 1)), curves)
+    svg = lines(title, cdf_span(label, values, log=log), span("share of flows", (0, 1)), curves)
     return Figure(title=title, svg=svg, note=f"{len(values)} flows.")
+
+
+def cdf_span(label: str, values: Sequence[float], *, log: bool) -> Axis:
+    """An axis that does not blow a hair's breadth up to the whole width."""
+    return span(label, [*values, *([] if log else [LEAST_RANGE * max(values)])], log=log)
 
 
 def steps(values: Sequence[float], most: int = MOST_POINTS) -> list[tuple[float, float]]:
