@@ -83,13 +83,14 @@ def read_series(folder: Path) -> Series:
 
 def _read(path: Path, columns: tuple[str, ...]) -> Columns:
     try:
-        table = pq.read_table(path, columns=list(columns))
+        file = pq.ParquetFile(path)
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(f"{path} cannot be read as Parquet: {error}") from error
-    if lacking := [name for name in columns if name not in table.column_names]:
+    if lacking := [name for name in columns if name not in file.schema_arrow.names]:
         raise UserError(
             f"{path} has no column {', '.join(lacking)}; experiments/series/schema.py says what it must have"
         )
+    table = file.read(columns=list(columns))
     return {name: _values(table.column(name)) for name in columns}
 
 

@@ -195,7 +195,7 @@ def stalls(run: Run) -> Iterator[Finding]:
     divisor, unit = scaled(end - begin, TIMES)
     at, at_unit = scaled(begin, TIMES)
     timeouts = sum(sum(entry["timeouts"]) for entry in run.results.sections.get("audit", []))
-    why = f"; {timeouts} retransmission timeouts" if timeouts else ""
+    why = f"; retransmission timeouts: {timeouts}" if timeouts else ""
     text = (
         f"Nothing moved for {length(stood) / length(busy):.0%} of the time in which ranks communicated, at longest "
         f"{(end - begin) / divisor:.3g} {unit} from {begin / at:.4g} {at_unit} on{why}."
