@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from testbed.setup.virtual_environment import CHECKOUT
 
 _PYTEST = ("-m", "pytest", "--color=auto")
+_A_GUEST_PER_CPU = ("-n", "logical", "--maxprocesses", "4", "--dist", "loadfile")
+"""A guest uses one CPU; a file's tests share its runs.  Four at most: each may touch gigabytes of memory."""
 CHECKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("format", ("-m", "ruff", "format", "--check", ".")),
     ("lint", ("-m", "ruff", "check", ".")),
@@ -19,7 +21,7 @@ CHECKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("layers", ("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()")),
     ("types", ("-m", "mypy", "topologies", "testbed", "controller", "experiments", "tests")),
     ("unit tests", (*_PYTEST, "tests/unit")),
-    ("guest tests", (*_PYTEST, "tests/guest")),
+    ("guest tests", (*_PYTEST, *_A_GUEST_PER_CPU, "tests/guest")),
     ("real-clock tests", (*_PYTEST, "tests/real")),
 )
 
