@@ -28,6 +28,7 @@ from experiments.failure_schedule import parse_failures
 from experiments.jobs import CommonStart, Work, check_together, cut_off
 from experiments.pcap import capture_points
 from experiments.port_plan import PortPlan, PortSettings
+from experiments.progress import progress
 from experiments.records import record_failures, record_manifest, record_results
 from experiments.request import HOST_PREFIX, PORT_PREFIX, Request
 from experiments.results import Claim, Row
@@ -177,6 +178,8 @@ class Lab:
     def _read(self, label: str) -> None:
         sent, now_ns = self.fabric.sent_bytes(), time.monotonic_ns()
         self.readings.append(balance.Reading(at_ns=now_ns, label=label, sent_bytes=sent, down=self.down))
+        far = progress(self.topology, self.readings, start_ns=self.started_ns, events=len(self.timeline.events))
+        self.mark(far.line())
 
     def _observer(self, nodes: Sequence[FabricHost], cc: str) -> Callable[[str], None]:
         """Looks at the job's sockets at each line-up whose label is new."""

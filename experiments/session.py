@@ -4,6 +4,7 @@ request -> check -> run folder -> guest: script --inside request.json -> results
 """
 
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -90,10 +91,12 @@ def run(experiment: Experiment, request: Request, checked: Checked, folder: RunF
     if request.mn_cli and not sys.stdin.isatty():
         folder.commands.write_text(sys.stdin.read())
     try:
-        if request.clock == "virtual":
-            _run_in_guest(request, folder, console)
-        else:
-            _run_here(experiment, request, checked, folder, console)
+        # Mininet's prompt has the terminal to itself
+        with nullcontext() if request.mn_cli else console.live():
+            if request.clock == "virtual":
+                _run_in_guest(request, folder, console)
+            else:
+                _run_here(experiment, request, checked, folder, console)
     except TestbedError as error:
         folder.results.unlink(missing_ok=True)
         if not folder.error.exists():  # the guest's side knows best what kind of failure it was

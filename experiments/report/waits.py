@@ -19,7 +19,7 @@ TOGETHER = ("communication", "operation")
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """Shares of the time of the job's measured steps; keys are ranks."""
+    """Shares of the time in which any rank of the job computed or communicated, in measured steps; keys are ranks."""
 
     host: Mapping[int, str]
     waited: Mapping[int, float]
@@ -29,7 +29,7 @@ class Waits:
 
 
 def job_waits(ranks: Columns, job: int) -> Waits:
-    """Of the measured steps, whose numbers begin at 0; of all that was recorded where nothing has a step."""
+    """Of the measured steps, whose numbers begin at 0; of all that was recorded where there are only others."""
     rows = np.flatnonzero(ranks["job"] == job)
     measured = rows[ranks["step"][rows] >= 0]
     rows = measured if len(measured) else rows
@@ -55,7 +55,7 @@ def _shares(
     spans: Mapping[str, Mapping[int, list[Span]]],
 ) -> Waits:
     host = {int(ranks["rank"][row]): str(ranks["host"][row]) for row in rows}
-    total = _measured_ns(ranks, rows)
+    total = max(1, length(union(span for kind in spans.values() for found in kind.values() for span in found)))
     waited: dict[int, list[Span]] = {rank: [] for rank in host}
     held: dict[int, list[Span]] = {rank: [] for rank in host}
     for begun in together.values():
@@ -79,15 +79,6 @@ def _shares(
         held_up={rank: length(union(found)) / total for rank, found in held.items()},
         halted=halted,
     )
-
-
-def _measured_ns(ranks: Columns, rows: "np.ndarray") -> int:
-    """The sum of its steps, each from the first to the last of what was recorded in it."""
-    total = 0
-    for step in np.unique(ranks["step"][rows]):
-        mine = rows[ranks["step"][rows] == step]
-        total += int(ranks["end_ns"][mine].max() - ranks["start_ns"][mine].min())
-    return max(total, 1)
 
 
 def _span(ranks: Columns, row: int) -> Span:

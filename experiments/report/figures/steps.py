@@ -25,12 +25,11 @@ def draw_steps(run: Run) -> Figure | Absent:
         return Absent(title=TITLE, why=run.series.missing["ranks"])
     job = max(set(ranks["job"].tolist()))
     rows = np.flatnonzero(ranks["job"] == job)
-    steps = sorted({int(step) for step in ranks["step"][rows] if step >= 0})
+    steps = training_steps(ranks, rows)
     shown = steps[max(0, (len(steps) - MOST_STEPS) // 2) :][:MOST_STEPS]
-    if shown:
-        rows = rows[np.isin(ranks["step"][rows], shown)]
+    begin, end = _window(ranks, rows, shown)
+    rows = rows[(ranks["end_ns"][rows] > begin) & (ranks["start_ns"][rows] < end)]
     members = chosen(ranks, rows)
-    begin, end = int(ranks["start_ns"][rows].min()), int(ranks["end_ns"][rows].max())
     divisor, unit = scaled(float(end), TIMES)
     area = Area(left=NAMES, top=TOP + 24, bottom=TOP + 24 + ROW * len(members))
     axis = Axis(label=f"virtual time ({unit})", low=begin / divisor, high=max(end, begin + 1) / divisor)
@@ -46,6 +45,19 @@ def draw_steps(run: Run) -> Figure | Absent:
         svg=picture(TITLE, area.bottom + 40, parts),
         note=_note(ranks, rows, int(job), members, steps, shown),
     )
+
+
+def training_steps(ranks: Columns, rows: NDArray[np.int64]) -> list[int]:
+    """Numbers of measured steps of a job that computes; of other jobs the column counts equal names, so there are none."""
+    computing = rows[ranks["kind"][rows] == "compute"]
+    return sorted({int(step) for step in ranks["step"][computing] if step >= 0})
+
+
+def _window(ranks: Columns, rows: NDArray[np.int64], steps: Sequence[int]) -> tuple[int, int]:
+    """From the beginning of the first of these training steps to the end of the last; all where there are none."""
+    kinds = np.isin(ranks["kind"][rows], ["compute", "communication"])
+    inside = rows[kinds & np.isin(ranks["step"][rows], steps)] if steps else rows
+    return int(ranks["start_ns"][inside].min()), int(ranks["end_ns"][inside].max())
 
 
 def _note(
@@ -81,7 +93,7 @@ def _bars(ranks: Columns, rows: NDArray[np.int64], area: Area, y: float, begin: 
     for kind, colour in KINDS.items():
         of_kind = rows[ranks["kind"][rows] == kind]
         spans = [
-            (round((int(start) - begin) * pixel * 2), round((int(stop) - begin) * pixel * 2))
+            (round((max(int(start), begin) - begin) * pixel * 2), round((min(int(stop), end) - begin) * pixel * 2))
             for start, stop in zip(ranks["start_ns"][of_kind], ranks["end_ns"][of_kind], strict=True)
         ]
         top, height = (y + 1, 7) if kind == "compute" else (y + 8, 7)
