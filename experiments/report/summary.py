@@ -127,9 +127,11 @@ def _troubled(link: LinkUse) -> bool:
 
 def _did(link: LinkUse) -> str:
     divisor, unit = scaled(link.queue_max_bytes, BYTES)
-    said = [f"dropped {link.drops} packets", f"marked {link.marks}"]
-    said += [f"was paused {link.paused_us:.0f} us"] if link.paused_us else []
-    return f"{', '.join(said)} and held up to {link.queue_max_bytes / divisor:.3g} {unit}"
+    held = f"held up to {link.queue_max_bytes / divisor:.3g} {unit}"
+    said = [f"dropped {link.drops} packets"] if link.drops else []
+    said += [f"marked {link.marks} packets"] if link.marks else []
+    said += [f"sent {link.pauses_sent} pause frames"] if link.pauses_sent else []
+    return " and ".join([", ".join(said), held] if said else [held])
 
 
 def losses(run: Run) -> Iterator[Finding]:

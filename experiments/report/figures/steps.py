@@ -48,7 +48,7 @@ def draw_steps(run: Run) -> Figure | Absent:
 
 
 def training_steps(ranks: Columns, rows: NDArray[np.int64]) -> list[int]:
-    """Numbers of measured steps of a job that computes; of other jobs the column counts equal names, so there are none."""
+    """Numbers of measured steps of a job that computes; none of others, where the column counts equal names."""
     computing = rows[ranks["kind"][rows] == "compute"]
     return sorted({int(step) for step in ranks["step"][computing] if step >= 0})
 

@@ -59,7 +59,7 @@ def incast(**port_to_h1: int) -> Results:
 def test_an_incast_is_told_with_its_port_fan_in_and_what_happened_there() -> None:
     found = incast(drops=12, marks=3, queue_max_bytes=499_000)
     assert texts(STAR, found, Series(), "incast") == [
-        "4 hosts sent to h1: s1's port to it dropped 12 packets, marked 3 and held up to 499 kB."
+        "4 hosts sent to h1: s1's port to it dropped 12 packets, marked 3 packets and held up to 499 kB."
     ]
     assert texts(STAR, found, Series(), "losses") == ["12 packets were dropped, 12 of them at s1 > h1."]
 
