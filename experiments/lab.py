@@ -29,6 +29,7 @@ from experiments.jobs import CommonStart, Work, check_together, cut_off
 from experiments.pcap import capture_points
 from experiments.port_plan import PortPlan, PortSettings
 from experiments.progress import progress
+from experiments.real_clock import Watch, faults
 from experiments.records import record_failures, record_manifest, record_results
 from experiments.request import HOST_PREFIX, PORT_PREFIX, Request
 from experiments.results import Claim, Row
@@ -356,7 +357,8 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
         record_manifest(lab, experiment, settings)
         before = lab.sample()
         points = fabric.taps(capture_points(request.pcap, topology))
-        with Capture(interfaces=points, directory=folder.pcap) as capture:
+        watch = Watch(real_clock=request.clock == "real")
+        with watch, Capture(interfaces=points, directory=folder.pcap) as capture:
             timeline.ready()
             experiment.run(lab, settings)
             if request.mn_cli:
@@ -366,7 +368,9 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
         if timeline.events:
             fabric.verify()
         lab.sections.setdefault("events", []).extend(timeline.events)
-        record_results(lab, before, [*capture.faults(), *timeline.missed(), *record_failures(lab)])
+        sent = {name: now.tx_bytes - before[name].tx_bytes for name, now in lab.sample().items()}
+        slow = faults(watch.observed, topology, sent, busy_ns=lab.busy_ns)
+        record_results(lab, before, [*capture.faults(), *timeline.missed(), *record_failures(lab), *slow])
 
 
 def _prove_connectivity(lab: Lab) -> None:
