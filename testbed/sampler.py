@@ -9,19 +9,17 @@ namespace.  Under the virtual clock that takes no time, and the traffic is the s
 at entry and then `PHASE_NS` after every period.  Under the real clock it takes a processor.
 
 High-water marks are forgotten by the kernel at each reading.  What the sampler reads is folded back into
-`Fabric.counters()`, at once; a series, the other way round, lacks a mark that somebody else read between two samples.
+`Fabric.counters()`, at once; a port's mark that another sampler or the counters read between two samples is told to
+this one (`port.marks`).  Marks of single classes are not: there a series lacks what others read.
 """
 
-import ctypes
-import mmap
 import os
 import pickle
 import signal
-import struct
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 
@@ -30,8 +28,9 @@ import numpy as np
 from testbed.fabric import Fabric
 from testbed.netlink import NetlinkSocket, Request
 from testbed.port.fabric_port import FabricPort
-from testbed.port.reading import CLASS_FIELDS, PORT_FIELDS, Column, Columns, decode_columns, question, read_raw
-from testbed.workers.syscalls import die_with_parent, set_timer_slack
+from testbed.port.reading import CLASS_FIELDS, PORT_FIELDS, Column, question
+from testbed.sampler_process import Board, Findings, Reader, fork
+from testbed.socket_readings import SocketColumns, SocketReader
 from topologies.errors import RunFailed, TestbedError, UnknownName, UserError
 
 PORT_DEFAULTS: Final = ("now_ns", "queue_bytes", "peak_bytes", "delivered_bytes", "busy_ns", "shared_bytes")
@@ -42,19 +41,6 @@ CLASS_DEFAULTS: Final = (
 )
 LEAST_PERIOD_NS = 100
 """Below it a sampler would read several times between two packets of 64 B at 400 Gb/s."""
-PHASE_NS = 377
-"""Software's timers fall due at round distances from each other, with 1 ns of slack at best: one that fell due in the
-very nanosecond of a sample would fire that nanosecond early.
-"""
-
-_CHUNK = 1024
-"""Readings of one port that are kept raw before they are decoded together."""
-_PEAK: Final = struct.Struct("=Q")
-_PEAK_OFFSET = 32
-"""Of `peak_bytes` in struct fabric_xstats."""
-TIMER_SLACK_NS = 1
-"""The least that Linux knows."""
-_TIMER_ABSTIME, _CLOCK_MONOTONIC = 1, 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +91,16 @@ class Sampler:
         period_ns: int,
         port_fields: Sequence[str] = PORT_DEFAULTS,
         class_fields: Sequence[str] = CLASS_DEFAULTS,
+        most_samples: int | None = None,
+        socket_hosts: Sequence[str] = (),
+        sockets_every: int = 1,
+        last: bool = False,
     ) -> None:
-        """The first sample is at entry.  Raises UnknownName for an interface or a field, UserError for a period or a
+        """The first sample is at entry, with `last` there is one at the exit.  `most_samples` (odd) are kept at most:
+        when there are as many, every other one goes and the period doubles.  TCP sockets of `socket_hosts` are read at
+        every so many samples of ports.
+
+        Raises UnknownName for an interface or a field, UserError for a period or a
         fabric whose ports keep no such statistics.
         """
         if not isinstance(fabric.port, FabricPort):
@@ -126,20 +120,38 @@ class Sampler:
         self._interfaces = sorted(set(interfaces), key=lambda name: (fabric.plan.placed[name].host or "", name))
         self._stack = ExitStack()
         self._start_ns = 0
-        self._found: dict[str, Columns] | None = None
+        self._keep = (most_samples, sockets_every, last)
+        self._socket_hosts = tuple(socket_hosts)
+        self._found: Findings | None = None
+        self._resting = False
 
     def __enter__(self) -> "Sampler":
         """Takes the first sample before it returns.  Raises KernelRefused."""
         with ExitStack() as stack:
             routes = stack.enter_context(self._fabric.port_sockets(self._interfaces))
-            self._board = _Board(len(self._interfaces))
+            self._board = Board(len(self._interfaces))
             stack.callback(self._board.close)
             stack.enter_context(self._peaks.shared_with(self._highest))
+            marks = self._peaks.marks(list(self._fabric.plan.placed))
+            slot = stack.enter_context(marks.reader())
+            sockets = SocketReader.of(self._fabric, self._socket_hosts, stack) if self._socket_hosts else None
+            most_samples, sockets_every, last = self._keep
             self._start_ns = time.monotonic_ns()
-            reader = _Reader(
-                asks=self._asks(routes), board=self._board, period_ns=self._period_ns, start_ns=self._start_ns
+            reader = Reader(
+                asks=self._asks(routes),
+                board=self._board,
+                marks=marks,
+                slot=slot,
+                places=marks.places(self._interfaces),
+                period_ns=self._period_ns,
+                start_ns=self._start_ns,
+                fields=self._fields,
+                most_samples=most_samples,
+                sockets=sockets,
+                sockets_every=sockets_every,
+                last=last,
             )
-            self._child, self._answer = _fork(reader, self._fields)
+            self._child, self._answer, self._finish = fork(reader)
             stack.callback(self._collect)
             if os.read(self._answer, 1) != b"+":
                 raise RunFailed("the sampler ended before its first sample; log.txt says why")
@@ -158,8 +170,28 @@ class Sampler:
             raise RunFailed("a sampler tells its series after its context, not within")
         return {
             name: Series(interface=name, start_ns=self._start_ns, port=found.port, classes=found.classes)
-            for name, found in self._found.items()
+            for name, found in zip(self._interfaces, self._found.ports, strict=True)
         }
+
+    @property
+    def start_ns(self) -> int:
+        """CLOCK_MONOTONIC at the entry."""
+        return self._start_ns
+
+    def sockets(self) -> SocketColumns | None:
+        """What `socket_hosts` showed, once the context has been left.  Raises RunFailed before."""
+        if self._found is None:
+            raise RunFailed("a sampler tells its series after its context, not within")
+        return self._found.sockets
+
+    def rest(self) -> None:
+        """No more samples but the `last`.  The signal ends the process's sleep at once; should it come just before the
+        sleep begins, it ends with the period.
+        """
+        if not self._resting:
+            self._resting = True
+            self._board.stop()
+            os.kill(self._child, signal.SIGTERM)
 
     def _asks(self, routes: Mapping[str | None, NetlinkSocket]) -> list[tuple[NetlinkSocket, list[Request]]]:
         """In the order of `_interfaces`, which has the ports of one namespace beside each other."""
@@ -173,145 +205,14 @@ class Sampler:
         return dict(zip(self._interfaces, self._board.peaks(), strict=True))
 
     def _collect(self) -> None:
-        """Stops the process, takes what it sampled and buries it.
-
-        The signal ends its sleep at once; should it come just before the sleep begins, it ends with the period.
-        """
-        self._board.stop()
-        os.kill(self._child, signal.SIGTERM)
+        """Stops the process, takes what it sampled and buries it."""
+        self.rest()
+        with os.fdopen(self._finish, "wb", buffering=0) as finish:
+            finish.write(b"!")  # not its end, which other forks have inherited
         with os.fdopen(self._answer, "rb") as stream:
             data = stream.read()
         os.waitpid(self._child, 0)
         found = pickle.loads(data) if data else RunFailed("the sampler was killed")
         if isinstance(found, TestbedError):
             raise found
-        self._found = dict(zip(self._interfaces, found, strict=True))
-
-
-class _Board:
-    """Memory that both processes see: whether to stop, and the highest queue of each port so far."""
-
-    def __init__(self, ports: int) -> None:
-        self._memory = mmap.mmap(-1, _PEAK.size * (ports + 1))
-        self._ports = ports
-
-    def close(self) -> None:
-        self._memory.close()
-
-    def stop(self) -> None:
-        self._memory[0] = 1
-
-    def stopped(self) -> bool:
-        return bool(self._memory[0])
-
-    def peaks(self) -> list[int]:
-        return [_PEAK.unpack_from(self._memory, _PEAK.size * (1 + port))[0] for port in range(self._ports)]
-
-    def note(self, port: int, peak_bytes: int) -> None:
-        _PEAK.pack_into(self._memory, _PEAK.size * (1 + port), peak_bytes)
-
-
-@dataclass(kw_only=True)
-class _Reader:
-    """The process's work."""
-
-    asks: Sequence[tuple[NetlinkSocket, Sequence[Request]]]
-    board: _Board
-    period_ns: int
-    start_ns: int
-    raw: list[list[bytes]] = field(default_factory=list)
-    done: list[list[Columns]] = field(default_factory=list)
-
-    def work(self, ready: int, fields: tuple[Sequence[str], Sequence[str]]) -> list[Columns]:
-        """Samples until told to stop; everything it has seen, a port each."""
-        ports = sum(len(asks) for _, asks in self.asks)
-        self.raw, self.done = [[] for _ in range(ports)], [[] for _ in range(ports)]
-        highest, sample, when_ns = [0] * ports, 0, self.start_ns
-        while not self.board.stopped():
-            self._read(highest)
-            if not sample:
-                os.write(ready, b"+")
-            sample += 1
-            if sample % _CHUNK == 0:
-                self._decode(fields)
-            # An instant that passed meanwhile (the real clock only) is left out: no burst of late samples.
-            late = max(0, time.monotonic_ns() - when_ns) // self.period_ns
-            when_ns += self.period_ns * (1 + late)
-            _sleep_until(when_ns + PHASE_NS - TIMER_SLACK_NS)
-        self._decode(fields)
-        return [_appended(parts) for parts in self.done]
-
-    def _read(self, highest: list[int]) -> None:
-        port = 0
-        for socket, asks in self.asks:
-            for reading in read_raw(socket, asks):
-                self.raw[port].append(reading)
-                peak = _PEAK.unpack_from(reading, _PEAK_OFFSET)[0]
-                if peak > highest[port]:
-                    highest[port] = peak
-                    self.board.note(port, peak)
-                port += 1
-
-    def _decode(self, fields: tuple[Sequence[str], Sequence[str]]) -> None:
-        for raw, done in zip(self.raw, self.done, strict=True):
-            if raw:
-                done.append(decode_columns(raw, *fields))
-                raw.clear()
-
-
-def _fork(reader: _Reader, fields: tuple[Sequence[str], Sequence[str]]) -> tuple[int, int]:
-    """The process's number, and the descriptor on which it says "+" after its first sample and all at its end."""
-    answer, write = os.pipe()
-    parent = os.getpid()
-    child = os.fork()
-    if child:
-        os.close(write)
-        return child, answer
-    try:
-        signal.signal(signal.SIGTERM, lambda *_: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        die_with_parent(signal.SIGKILL, parent_pid=parent)
-        os.close(answer)
-        set_timer_slack(TIMER_SLACK_NS)
-        try:
-            found: object = reader.work(write, fields)
-        except TestbedError as error:
-            found = error
-        with os.fdopen(write, "wb") as stream:
-            pickle.dump(found, stream)
-    finally:
-        os._exit(0)
-
-
-def _appended(parts: Sequence[Columns]) -> Columns:
-    """One after the other; zeros where a class was not in use yet."""
-    lengths = [len(part.port["now_ns"]) for part in parts]
-    names = {index: tuple(fields) for part in parts for index, fields in part.classes.items()}
-    return Columns(
-        port={name: np.concatenate([part.port[name] for part in parts]) for name in parts[0].port},
-        classes={
-            index: {
-                name: np.concatenate(
-                    [
-                        part.classes[index][name] if index in part.classes else np.zeros(length, dtype=np.int64)
-                        for part, length in zip(parts, lengths, strict=True)
-                    ]
-                )
-                for name in names[index]
-            }
-            for index in sorted(names)
-        },
-    )
-
-
-class _Timespec(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
-
-
-_LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def _sleep_until(when_ns: int) -> None:
-    """Absolute and to the nanosecond, which Python's own sleep is not; a signal ends it early."""
-    until = _Timespec(*divmod(when_ns, 10**9))
-    _LIBC.clock_nanosleep(_CLOCK_MONOTONIC, _TIMER_ABSTIME, ctypes.byref(until), None)
+        self._found = found

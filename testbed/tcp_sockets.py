@@ -9,9 +9,9 @@ from ipaddress import IPv4Address
 from testbed.netlink import NetlinkSocket, attributes
 
 NETLINK_SOCK_DIAG = 4
-_SOCK_DIAG_BY_FAMILY = 20
-_ESTABLISHED = 1
-_INFO, _CONG = 2, 4
+SOCK_DIAG_BY_FAMILY = 20
+ESTABLISHED = 1
+INFO, _CONG = 2, 4
 """INET_DIAG_INFO and INET_DIAG_CONG of linux/inet_diag.h."""
 _OPTIONS_OFFSET, _RETRANSMISSIONS_OFFSET = 5, 100
 """In struct tcp_info: tcpi_options and tcpi_total_retrans."""
@@ -42,10 +42,10 @@ class TcpSocket:
 
 def established(diagnosis: NetlinkSocket) -> Iterator[TcpSocket]:
     """Every established IPv4 connection of the namespace that `diagnosis` (NETLINK_SOCK_DIAG) was made in."""
-    extensions = 1 << (_INFO - 1) | 1 << (_CONG - 1)
+    extensions = 1 << (INFO - 1) | 1 << (_CONG - 1)
     # struct inet_diag_req_v2: family, protocol, extensions, pad, states, and an id that a dump ignores
-    body = struct.pack("=BBBxI48x", socket.AF_INET, socket.IPPROTO_TCP, extensions, 1 << _ESTABLISHED)
-    for _kind, payload in diagnosis.dump(_SOCK_DIAG_BY_FAMILY, body):
+    body = struct.pack("=BBBxI48x", socket.AF_INET, socket.IPPROTO_TCP, extensions, 1 << ESTABLISHED)
+    for _kind, payload in diagnosis.dump(SOCK_DIAG_BY_FAMILY, body):
         yield decode(payload)
 
 
@@ -53,7 +53,7 @@ def decode(payload: bytes) -> TcpSocket:
     """struct inet_diag_msg and its attributes."""
     sport, dport = struct.unpack_from("!HH", payload, 4)
     found = attributes(payload[72:])
-    info = found[_INFO]
+    info = found[INFO]
     return TcpSocket(
         source=str(IPv4Address(payload[8:12])),
         sport=sport,

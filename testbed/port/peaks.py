@@ -1,7 +1,9 @@
 """The longest queue of every port so far, though the kernel forgets it with each reading and readers are several."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+
+from testbed.port.marks import Marks
 
 
 class Peaks:
@@ -11,11 +13,20 @@ class Peaks:
         """Nothing read yet."""
         self._seen: dict[str, int] = {}
         self._others: list[Callable[[], Mapping[str, int]]] = []
+        self._marks: Marks | None = None
+
+    def marks(self, interfaces: Sequence[str]) -> Marks:
+        """What samplers tell each other; made for all ports of the fabric by the first who asks."""
+        if self._marks is None:
+            self._marks = Marks(interfaces)
+        return self._marks
 
     def note(self, interface: str, peak_bytes: int) -> int:
         """Adds a reading of our own; the highest so far, whoever read it."""
         known = [self._seen.get(interface, 0), *(other().get(interface, 0) for other in self._others)]
         self._seen[interface] = highest = max(peak_bytes, *known)
+        if self._marks is not None:
+            self._marks.tell(interface, peak_bytes)
         return highest
 
     @contextmanager
@@ -27,4 +38,4 @@ class Peaks:
         finally:
             self._others.remove(other)
             for interface, peak_bytes in other().items():
-                self.note(interface, peak_bytes)
+                self._seen[interface] = max(peak_bytes, self._seen.get(interface, 0))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from testbed.sampler import PHASE_NS
+from testbed.sampler_process import PHASE_NS
 from tests.guest.conftest import RunExperiment
 from tests.guest.runs import SCRIPTS, Run
 
