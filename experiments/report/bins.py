@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.report.series import Columns
+from experiments.report.series import Columns, coded
 from topologies.model import Topology
 
 MOST = 200
@@ -69,10 +69,10 @@ def bin_ports(ports: Columns, topology: Topology, *, most: int = MOST) -> Bins |
 
 def _by_interface(ports: Columns, topology: Topology) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Name -> rows in time order, for interfaces of the fabric, in the fabric's order."""
-    names, number = np.unique(ports["interface"].astype(str), return_inverse=True)
+    number, names = coded(ports["interface"])
     order = np.argsort(number, kind="stable")
     starts = np.searchsorted(number[order], np.arange(len(names) + 1))
-    rows = {str(name): order[starts[at] : starts[at + 1]] for at, name in enumerate(names)}
+    rows = {name: order[starts[at] : starts[at + 1]] for at, name in enumerate(names)}
     yield from ((end.name, rows[end.name]) for end in topology.interfaces() if end.name in rows)
 
 

@@ -96,11 +96,17 @@ def _read(path: Path, columns: tuple[str, ...]) -> Columns:
 
 def _values(column: "pa.ChunkedArray[Any]") -> NDArray[Any]:
     """Text as objects, numbers as they are; null is 0 for numbers, which a socket without a sample of a field has."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return np.asarray(column.to_pylist(), dtype=object)
+    if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
+        encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+        texts: NDArray[Any] = np.array(encoded.dictionary.to_pylist(), dtype=object)
+        return np.asarray(texts[encoded.indices.to_numpy()])
     return np.asarray(column.fill_null(0).to_numpy())
+
+
+def coded(texts: NDArray[Any]) -> tuple[NDArray[np.int64], list[str]]:
+    """A number for every text, and the text of every number: millions of texts are compared once, as numbers later."""
+    encoded = pa.array(texts, type=pa.string()).dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
 
 
 def _whole_ports(table: Columns) -> Columns:

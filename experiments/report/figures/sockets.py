@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from experiments.report.axes import TIMES, Axis, Line, lines, scaled, span
 from experiments.report.bins import MOST
 from experiments.report.figure import Absent, Figure, Run
-from experiments.report.series import Columns
+from experiments.report.series import Columns, coded
 
 WINDOWS, ROUND_TRIPS = "Congestion windows of the largest flows", "Round-trip times of the largest flows"
 MOST_CURVES = 5
@@ -56,14 +56,22 @@ Key = tuple[str, str, int, int]
 
 def largest(sockets: Columns) -> dict[Key, NDArray[np.int64]]:
     """(host, remote address, local port, remote port) -> rows in time order, of those that delivered most."""
-    found: dict[Key, list[int]] = {}
-    keys = zip(sockets["host"], sockets["remote_address"], sockets["local_port"], sockets["remote_port"], strict=True)
-    for row, (host, remote, local_port, remote_port) in enumerate(keys):
-        found.setdefault((str(host), str(remote), int(local_port), int(remote_port)), []).append(row)
-    time_ns, delivered = sockets["time_ns"], sockets["delivered_packets"]
-    flows = {key: np.array(rows)[np.argsort(time_ns[rows], kind="stable")] for key, rows in found.items()}
-    order = sorted(flows, key=lambda key: (-int(delivered[flows[key]].max()), key))
-    return {key: flows[key] for key in order[:MOST_CURVES] if delivered[flows[key]].max() > 0}
+    host, hosts = coded(sockets["host"])
+    remote, remotes = coded(sockets["remote_address"])
+    local_port, remote_port = (sockets[name].astype(np.int64) for name in ("local_port", "remote_port"))
+    keys = ((host * len(remotes) + remote) << 32) + (local_port << 16) + remote_port
+    _, number = np.unique(keys, return_inverse=True)
+    most = np.zeros(int(number.max()) + 1)
+    np.maximum.at(most, number, sockets["delivered_packets"])
+    found = {}
+    for flow in np.argsort(-most, kind="stable")[:MOST_CURVES]:
+        if most[flow] > 0:
+            rows = np.flatnonzero(number == flow)
+            rows = rows[np.argsort(sockets["time_ns"][rows], kind="stable")]
+            at = rows[0]
+            key = hosts[host[at]], remotes[remote[at]], int(local_port[at]), int(remote_port[at])
+            found[key] = rows
+    return found
 
 
 def _name(key: Key, hosts: Mapping[str, str]) -> str:

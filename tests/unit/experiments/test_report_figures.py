@@ -5,6 +5,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from experiments import report
@@ -15,8 +17,9 @@ from experiments.report.figures import FIGURES
 from experiments.report.figures.completion import steps
 from experiments.report.figures.fabric import draw_fabric
 from experiments.report.figures.steps import chosen
-from experiments.report.series import Series, read_series
+from experiments.report.series import COLUMNS, WHOLE_PORT, Series, read_series
 from experiments.results import read_results
+from experiments.series import schema
 from tests.unit.experiments.report_folders import PERIOD_NS, busy_folder, port, rank, results, write
 from topologies.errors import UserError
 from topologies.registry import parse_topology
@@ -105,6 +108,24 @@ def test_the_slider_has_a_colour_for_every_cable_and_step(tmp_path: Path) -> Non
     assert sorted(re.findall(r'data-link="(\d+)"', figure.svg)) == ["0", "1", "2"]
     classes = re.findall(r'"(\d{59})"', figure.svg)
     assert classes == ["3" * 59] * 3  # half of the rate, in the class from 50%
+
+
+def test_what_a_report_needs_is_what_the_schema_says() -> None:
+    for name, columns in COLUMNS.items():
+        assert set(columns) <= set(schema.FILES[name].names)
+    assert WHOLE_PORT == schema.WHOLE_PORT
+
+
+def test_files_of_the_schema_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "series").mkdir()
+    row = {**port("s1-eth1", 7, sent_bytes=9), "sent_packets": 1}
+    table = pa.Table.from_pylist([row], schema=schema.PORTS)
+    pq.write_table(table, tmp_path / "series" / "ports.parquet")
+    ports = read(tmp_path).ports
+    assert ports is not None
+    assert (ports["interface"][0], ports["sent_bytes"][0]) == ("s1-eth1", 9)
+    pq.write_table(schema.PORTS.empty_table(), tmp_path / "series" / "ports.parquet")
+    assert read(tmp_path).missing["ports"] == "series/ports.parquet has no rows"
 
 
 def test_a_file_of_something_else_is_refused_by_name(tmp_path: Path) -> None:
