@@ -89,6 +89,13 @@ SetOption = Annotated[list[str], typer.Option("--set", help="key=value, repeatab
 PcapOption = Annotated[
     str, typer.Option(help="Capture at: none, hosts, all, or NAME,... of hosts, switches or interfaces.")
 ]
+SampleOption = Annotated[
+    str,
+    typer.Option(
+        help="Look at every port and socket each PERIOD (10us), `adaptive`, or `off`.  [auto: adaptive, if that takes "
+        "nothing of the run's time]"
+    ),
+]
 OutOption = Annotated[Path | None, typer.Option(help="The run's folder (new or empty).  [default: runs/TIME-NAME]")]
 MnCliOption = Annotated[bool, typer.Option("--mn-cli", help="Open Mininet's CLI on the fabric after the experiment.")]
 InsideOption = Annotated[Path | None, typer.Option("--inside", hidden=True)]
@@ -112,6 +119,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
         seed: SeedOption = 1,
         settings: SetOption = [],  # noqa: B006 - typer copies it
         pcap: PcapOption = "none",
+        sample: SampleOption = Request.sample,
         out: OutOption = None,
         mn_cli: MnCliOption = False,
         inside: InsideOption = None,
@@ -135,6 +143,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
             events_from=events_from,
             detection_delay=detection_delay,
             pcap=pcap,
+            sample=sample,
             mn_cli=mn_cli,
         )
         execute(experiment, request, out=out)

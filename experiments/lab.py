@@ -34,6 +34,8 @@ from experiments.records import record_failures, record_manifest, record_results
 from experiments.request import HOST_PREFIX, PORT_PREFIX, Request
 from experiments.results import Claim, Row
 from experiments.run_folder import RunFolder, read_json, write_json
+from experiments.series.recording import Recording
+from experiments.series.sampling import parse_sampling
 from experiments.settings import parse_settings
 from experiments.socket_audit import Asked, SocketAudit
 from experiments.timeline import Timeline, events_from
@@ -358,13 +360,16 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
         before = lab.sample()
         points = fabric.taps(capture_points(request.pcap, topology))
         watch = Watch(real_clock=request.clock == "real")
-        with watch, Capture(interfaces=points, directory=folder.pcap) as capture:
+        recording = Recording(fabric, parse_sampling(request.sample, port_kind=kind, clock=request.clock))
+        with watch, Capture(interfaces=points, directory=folder.pcap) as capture, recording:
             timeline.ready()
             experiment.run(lab, settings)
+            recording.rest()
             if request.mn_cli:
                 _open_cli(lab)
             timeline.stop()
             _settle(lab)
+        recording.write(folder.series, events_start_ns=timeline.start_ns)
         if timeline.events:
             fabric.verify()
         lab.sections.setdefault("events", []).extend(timeline.events)

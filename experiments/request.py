@@ -38,6 +38,8 @@ class Request:
     detection_delay: str = "1ms"
     """How long the controller waits before it believes that a link is down, or up again."""
     pcap: str = "none"
+    sample: str = "auto"
+    """How often ports and sockets are looked at (series/sampling.py)."""
     mn_cli: bool = False
 
     def write(self, path: Path) -> None:

@@ -7,6 +7,7 @@ runs/20261130-231500-all_reduce/
 |-- error.json       why the run failed; absent when it did not
 |-- topology.json    the fabric as data;  controller.log  ranks/  log.txt  what was said
 |-- pcap/            captures, when asked for
+|-- series/          ports, sockets and ranks over time (series/schema.py)
 |-- wall.json        wall-clock seconds of the run's stages, the one file that differs between equal runs
 `-- report.html      made from the files above and from nothing else
 """
@@ -75,6 +76,11 @@ class RunFolder:
     def pcap(self) -> Path:
         """Captures."""
         return self.path / "pcap"
+
+    @property
+    def series(self) -> Path:
+        """Ports, sockets and ranks over time."""
+        return self.path / "series"
 
     @property
     def report(self) -> Path:

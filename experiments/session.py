@@ -18,6 +18,7 @@ from experiments.pcap import capture_points
 from experiments.port_plan import PortPlan, PortSettings
 from experiments.request import HOST_PREFIX, PORT_PREFIX, Request
 from experiments.run_folder import RunFolder, read_json, write_json
+from experiments.series.sampling import parse_sampling
 from experiments.settings import parse_all
 from experiments.timeline import events_from
 from testbed.host_settings import HostSettings
@@ -56,6 +57,7 @@ def check(experiment: Experiment, request: Request) -> Checked:
         policy=request.policy, topology=topology, seed=request.seed, kind=cast("PortSettings", port).kind
     )
     plan.steps(request.policy_changes)
+    parse_sampling(request.sample, port_kind=plan.kind, clock=request.clock)
     if parse_failures(request.failures, topology) and plan.kind != FabricPort.name:
         raise UserError(f"--failure: ports of kind {plan.kind} cannot fail; leave port.kind out")
     events_from(request.events_from)
@@ -147,9 +149,11 @@ def _run_here(experiment: Experiment, request: Request, checked: Checked, folder
 def _conclude(folder: RunFolder, console: Console) -> None:
     """Tables for the terminal, report.html for the browser, both from the folder alone."""
     from experiments import report
+    from experiments.series.tables import write_series
 
     if not folder.results.exists():
         raise RunFailed(f"the run ended without results; {folder.log} has what it said")
+    write_series(folder)
     for table in report.tables(folder):
         console.say(table)
     report.write_page(folder)

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from testbed.workers import journal
+
 
 class Kind(StrEnum):
     """What an interval was spent on."""
@@ -82,6 +84,15 @@ class Recorder:
         yield
         end_ns = time.monotonic_ns()
         in_order = tuple(sorted(self._open, key=lambda each: (each.start_ns, each.end_ns, each.name)))
+        for each in in_order:
+            journal.note(
+                kind=each.kind.value,
+                name=each.name,
+                start_ns=each.start_ns,
+                end_ns=each.end_ns,
+                size_bytes=each.size_bytes,
+                step=number,
+            )
         self.steps.append(StepRecord(number=number, start_ns=start_ns, end_ns=end_ns, intervals=in_order))
 
     def compute(self, name: str, duration_ns: int) -> None:

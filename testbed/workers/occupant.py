@@ -22,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
+from testbed.workers import journal
 from testbed.workers.board import Board
 from testbed.workers.channel import Leave, Raised, Returned, encode, receive
 from testbed.workers.rank import Rank
@@ -95,6 +96,7 @@ def _run(posting: Posting, rank: Rank) -> bool:
         _take_seat(posting)
         rank.show_started()
         frame = encode(Returned(value=posting.program(rank, *posting.arguments)))
+        journal.write(posting.log, host=rank.host)
         rank.show_end(failed=False)
     except BaseException as error:  # noqa: BLE001 - whatever a program raises is the run's failure, told in full
         rank.show_end(failed=True)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from testbed.workers import journal
 from testbed.workers.board import Board, Entry, Phase
 from testbed.workers.channel import Arrived, Began, Go, encode, receive
 from testbed.workers.counters import HostCounters, HostReader
@@ -79,6 +80,7 @@ class Rank:
             self._supervisor.sendall(encode(Began(at_ns=span.start_ns)))
         yield span
         span.end_ns = time.monotonic_ns()
+        journal.note(kind="operation", name=name, start_ns=span.start_ns, end_ns=span.end_ns, size_bytes=size_bytes)
         self._show(phase=Phase.IDLE, operations=self._entry.operations + 1)
 
     def line_up(self, label: str = "line-up") -> None:
@@ -88,11 +90,13 @@ class Rank:
         of the links when counters are read.  Raises EOFError when the supervisor is gone.
         """
         self._show(phase=Phase.WAITING, name=label, size_bytes=0)
+        arrived_ns = time.monotonic_ns()
         self._supervisor.sendall(encode(Arrived(label=label)))
         answer = receive(self._supervisor)
         if not isinstance(answer, Go):
             raise InternalError(f"rank {self.rank} expected Go at line-up '{label}', got {answer}")
         time.sleep(max(0.0, (answer.at_ns - time.monotonic_ns()) / 1e9))
+        journal.note(kind="wait", name=label, start_ns=arrived_ns, end_ns=time.monotonic_ns())
         self._show(phase=Phase.IDLE, operations=self._entry.operations + 1)
 
     def counters(self) -> HostCounters:
