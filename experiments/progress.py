@@ -8,9 +8,11 @@ Everything in it is there at a line-up anyhow, and all of it is virtual: equal r
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from experiments.balance import Reading
-from topologies.model import Topology
+if TYPE_CHECKING:  # the console reads lines, and `--help` waits for what it imports
+    from experiments.balance import Reading
+    from topologies.model import Topology
 
 PREFIX = "progress "
 """After the mark that begins a line for the machine."""
@@ -38,7 +40,7 @@ class Progress:
         return PREFIX + json.dumps(asdict(self), separators=(",", ":"))
 
 
-def progress(topology: Topology, readings: Sequence[Reading], *, start_ns: int, events: int) -> Progress:
+def progress(topology: "Topology", readings: "Sequence[Reading]", *, start_ns: int, events: int) -> Progress:
     """From the readings at all line-ups so far."""
     now = readings[-1]
     link, share = _busiest(topology, readings[-2], now) if len(readings) > 1 else ("", 0.0)
@@ -57,7 +59,7 @@ def parse(text: str) -> Progress | None:
     return Progress(**json.loads(text.removeprefix(PREFIX))) if text.startswith(PREFIX) else None
 
 
-def _busiest(topology: Topology, before: Reading, now: Reading) -> tuple[str, float]:
+def _busiest(topology: "Topology", before: "Reading", now: "Reading") -> tuple[str, float]:
     took_ns = now.at_ns - before.at_ns
     shares = {
         name: (sent - before.sent_bytes[name]) * 8e9 / (took_ns * topology.link_of[name].rate_bps)
