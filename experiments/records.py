@@ -43,7 +43,7 @@ def record_results(lab: "Lab", before: Mapping[str, Counters], other_faults: Seq
         *other_faults,
     )
     lab.add("sockets", lab.sockets.section())
-    paths = _paths(lab)
+    paths = tcp_paths(lab)
     if phases := balance.phases(lab.topology, lab.readings):
         lab.add("balance", balance.section(lab.topology, phases, paths))
         lab.add("balance_over_time", balance.over_time(phases, start_ns=lab.started_ns))
@@ -98,7 +98,7 @@ def _port_use(before: PortCounters, after: PortCounters) -> dict[str, Any]:
     return use
 
 
-def _paths(lab: "Lab") -> list[FlowPath]:
+def tcp_paths(lab: "Lab") -> list[FlowPath]:
     """Every TCP connection of the jobs; the probe's datagrams are left out."""
     flows = lab.controller.ask({"do": "flows"})["flows"]
     return [FlowPath(**{**flow, "proto": "tcp"}) for flow in flows if flow["proto"] == socket.IPPROTO_TCP]

@@ -53,6 +53,8 @@ class Round:
     end_ns: int
     wrong: int
     """Elements with another value than the sum; 0 where rounds follow each other and nobody looks."""
+    timeouts: int = 0
+    """Retransmission timers of TCP that fired at this rank's host meanwhile."""
 
 
 def parts(elements: int, rounds: Rounds, element_bytes: int) -> int:
@@ -85,15 +87,17 @@ def _round(rank: Rank, rounds: Rounds, exchange: "AllReduce", pieces: Sequence[A
         exchange.fill(number)
         rank.line_up(label)
         rank.line_up(f"{START} {label}")
+    before = rank.counters()
     with rank.operation("all_reduce", rounds.size_bytes) as span:
         works = [dist.all_reduce(piece, async_op=True) for piece in pieces]
         for work in works:
             work.wait()
+    timeouts = (rank.counters() - before).timeouts
     wrong = 0
     if rounds.together:
         rank.line_up(f"end of round {label}")
         wrong = exchange.wrong(number)
-    return Round(label=label, start_ns=span.start_ns, end_ns=span.end_ns, wrong=wrong)
+    return Round(label=label, start_ns=span.start_ns, end_ns=span.end_ns, wrong=wrong, timeouts=timeouts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +108,7 @@ class RoundTime:
     time_ns: int
     """From the first rank's start to the last rank's end."""
     wrong: int
+    timeouts: int = 0
 
 
 def kept(found: Sequence[RoundTime]) -> list[RoundTime]:
@@ -118,6 +123,7 @@ def times(found: Sequence[Sequence[Round]]) -> list[RoundTime]:
             label=across[0].label,
             time_ns=max(each.end_ns for each in across) - min(each.start_ns for each in across),
             wrong=sum(each.wrong for each in across),
+            timeouts=sum(each.timeouts for each in across),
         )
         for across in zip(*found, strict=True)
     ]
