@@ -18,9 +18,10 @@ import numpy as np
 
 from experiments.report.axes import BYTES, TIMES, scaled
 from experiments.report.figure import Run
-from experiments.report.waits import Waits, job_waits
+from experiments.report.waits import Waits, all_communicate, job_waits
 from experiments.results import FlowPath, LinkUse
 from experiments.training.accounting import common, length, union
+from experiments.training.diagnosis import LATE
 from topologies.capacity import levels
 
 DATA = 0.1
@@ -152,14 +153,14 @@ def stragglers(run: Run) -> list[Finding]:
     for job in jobs:
         waits = job_waits(run.series.ranks, job)
         prefix = f"Job {job}: " if len(jobs) > 1 else ""
-        found += [Finding(kind=kind, text=prefix + text) for kind, text in _of_job(waits)]
+        found += [Finding(kind=kind, text=prefix + text) for kind, text in _of_job(waits)] if waits is not None else []
     return found
 
 
 def _of_job(waits: Waits) -> Iterator[tuple[str, str]]:
     rank = max(waits.held_up, key=lambda each: (waits.held_up[each], -each), default=None)
-    if rank is not None and waits.held_up[rank] >= LEAST_SHARE:
-        waiting = [each for each in sorted(waits.waited) if waits.waited[each] >= LEAST_SHARE and each != rank]
+    if rank is not None and waits.held_up[rank] > LATE:
+        waiting = [each for each in sorted(waits.waited) if waits.waited[each] > LATE and each != rank]
         mean = sum(waits.waited[each] for each in waiting) / len(waiting) if waiting else 0.0
         others = f"; {ranks_in_words(waiting)} waited {mean:.0%} of the step" if waiting else ""
         share = f"{waits.held_up[rank]:.0%} of the step"
@@ -182,12 +183,11 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
 
 
 def stalls(run: Run) -> Iterator[Finding]:
-    """Steps of time in which no port sent anything although some rank communicated all the while."""
+    """Steps of time in which no port sent anything although all ranks of a job communicated all the while."""
     ranks, bins = run.series.ranks, run.bins
     if ranks is None or bins is None:
         return
-    rows = np.flatnonzero(np.isin(ranks["kind"], ["communication", "operation"]))
-    busy = union((int(ranks["start_ns"][row]), int(ranks["end_ns"][row])) for row in rows)
+    busy = union(span for job in sorted(set(ranks["job"].tolist())) for span in all_communicate(ranks, job))
     still = np.flatnonzero(bins.utilisation.sum(axis=0) == 0)
     quiet = union((round(bins.edges_ns[step]), round(bins.edges_ns[step + 1])) for step in still)
     stood = common(busy, quiet)
@@ -199,7 +199,7 @@ def stalls(run: Run) -> Iterator[Finding]:
     timeouts = sum(sum(entry["timeouts"]) for entry in run.results.sections.get("audit", []))
     why = f"; retransmission timeouts: {timeouts}" if timeouts else ""
     text = (
-        f"Nothing moved for {length(stood) / length(busy):.0%} of the time in which ranks communicated, at longest "
+        f"Nothing moved for {length(stood) / length(busy):.0%} of the time in which all ranks communicated, at longest "
         f"{(end - begin) / divisor:.3g} {unit} from {begin / at:.4g} {at_unit} on{why}."
     )
     yield Finding(kind="stall", text=text)

@@ -1,85 +1,97 @@
-"""Who waited for whom in a job, from when its ranks began what they all take part in.  Pure.
+"""Who waited for whom in a training job: its steps out of the recorded intervals, and training's own accounts of them.
 
-A rank waits from its own beginning of a collective to the beginning of the last rank; the last rank holds up all others
-from the beginning of the last but one to its own.  Collectives are told apart by step, name and how often before.
+Only jobs that compute have steps; of the others `step` counts equal names, and ranks begin together at line-ups.  Pure.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
+from numpy.typing import NDArray
 
 from experiments.report.series import Columns
-from experiments.training.accounting import Span, length, union, without
+from experiments.training.accounting import Span, account, common, union
+from experiments.training.diagnosis import held_up_ns
+from experiments.training.timeline import Interval, Kind, StepRecord
 
-TOGETHER = ("communication", "operation")
-"""Kinds that ranks take part in together."""
+KINDS = tuple(kind.value for kind in Kind)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """Shares of the time in which any rank of the job computed or communicated, in measured steps; keys are ranks."""
+    """Shares of the time of the measured steps that all ranks took part in; keys are ranks."""
 
     host: Mapping[int, str]
     waited: Mapping[int, float]
+    """For ranks that had not begun a collective yet, with nothing computed meanwhile."""
     held_up: Mapping[int, float]
+    """By which all others would have gone on earlier without this rank (experiments/training/diagnosis.py)."""
     halted: Mapping[int, float]
-    """Neither computing nor idle: communicating with nothing beside it.  Empty for a job that computes nothing."""
+    """Communicating with nothing computed meanwhile: waiting and the network."""
 
 
-def job_waits(ranks: Columns, job: int) -> Waits:
-    """Of the measured steps, whose numbers begin at 0; of all that was recorded where there are only others."""
-    rows = np.flatnonzero(ranks["job"] == job)
-    measured = rows[ranks["step"][rows] >= 0]
-    rows = measured if len(measured) else rows
-    together: dict[tuple[int, str, int], dict[int, int]] = defaultdict(dict)
-    spans: dict[str, dict[int, list[Span]]] = {"compute": defaultdict(list), "together": defaultdict(list)}
-    seen: dict[tuple[int, int, str], int] = defaultdict(int)
-    for row in rows[np.argsort(ranks["start_ns"][rows], kind="stable")]:
-        rank, kind, span = int(ranks["rank"][row]), str(ranks["kind"][row]), _span(ranks, int(row))
-        if kind == "compute":
-            spans["compute"][rank].append(span)
-        elif kind in TOGETHER:
-            key = (int(ranks["step"][row]), str(ranks["name"][row]))
-            together[(*key, seen[(rank, *key)])][rank] = span[0]
-            seen[(rank, *key)] += 1
-            spans["together"][rank].append(span)
-    return _shares(ranks, rows, together, spans)
-
-
-def _shares(
-    ranks: Columns,
-    rows: "np.ndarray",
-    together: Mapping[tuple[int, str, int], Mapping[int, int]],
-    spans: Mapping[str, Mapping[int, list[Span]]],
-) -> Waits:
-    host = {int(ranks["rank"][row]): str(ranks["host"][row]) for row in rows}
-    total = max(1, length(union(span for kind in spans.values() for found in kind.values() for span in found)))
-    waited: dict[int, list[Span]] = {rank: [] for rank in host}
-    held: dict[int, list[Span]] = {rank: [] for rank in host}
-    for begun in together.values():
-        if len(begun) < 2:
-            continue
-        *_, (before, _), (last, straggler) = sorted((start, rank) for rank, start in begun.items())
-        held[straggler].append((before, last))
-        for rank, start in begun.items():
-            waited[rank].append((start, last))
-    halted = {
-        rank: length(without(union(spans["together"][rank]), union(computing))) / total
-        for rank, computing in sorted(spans["compute"].items())
-        if rank in spans["together"]
-    }
+def job_waits(ranks: Columns, job: int) -> Waits | None:
+    """None for a job without steps of compute that all its ranks share."""
+    rows = np.flatnonzero((ranks["job"] == job) & np.isin(ranks["kind"], KINDS) & (ranks["step"] >= 0))
+    if not len(rows) or not (ranks["kind"][rows] == Kind.COMPUTE.value).any():
+        return None
+    found = step_records(ranks, rows)
+    numbers = sorted(set.intersection(*(set(steps) for steps in found.values())))
+    if not numbers:
+        return None
+    members = sorted(found)
+    records = [[found[rank][number] for number in numbers] for rank in members]
+    accounts = account(records)
+    total = {rank: sum(record.end_ns - record.start_ns for record in records[at]) for at, rank in enumerate(members)}
+    blame = held_up_ns(records)
+    mean_ns = max(1.0, sum(total.values()) / len(total))
+    waiting, exposed = defaultdict[int, int](int), defaultdict[int, int](int)
+    for each in accounts:
+        waiting[members[each.rank]] += each.waiting_ns
+        exposed[members[each.rank]] += each.exposed_ns
     return Waits(
-        host=host,
-        waited={
-            rank: length(without(union(found), union(spans["compute"].get(rank, [])))) / total
-            for rank, found in waited.items()
-        },
-        held_up={rank: length(union(found)) / total for rank, found in held.items()},
-        halted=halted,
+        host={int(ranks["rank"][row]): str(ranks["host"][row]) for row in rows},
+        waited={rank: waiting[rank] / max(1, total[rank]) for rank in members},
+        held_up={rank: blame[at] / mean_ns for at, rank in enumerate(members)},
+        halted={rank: exposed[rank] / max(1, total[rank]) for rank in members},
     )
 
 
-def _span(ranks: Columns, row: int) -> Span:
-    return int(ranks["start_ns"][row]), int(ranks["end_ns"][row])
+def all_communicate(ranks: Columns, job: int) -> list[Span]:
+    """When all ranks of a job were in a communication; of a job that computes nothing, in an operation."""
+    mine = ranks["job"] == job
+    computes = (ranks["kind"][mine] == Kind.COMPUTE.value).any()
+    kinds = [Kind.COMMUNICATION.value] if computes else [Kind.COMMUNICATION.value, "operation"]
+    rows = np.flatnonzero(mine & np.isin(ranks["kind"], kinds))
+    spans: dict[int, list[Span]] = defaultdict(list)
+    for row in rows:
+        spans[int(ranks["rank"][row])].append((int(ranks["start_ns"][row]), int(ranks["end_ns"][row])))
+    return reduce(common, map(union, spans.values())) if spans else []
+
+
+def step_records(ranks: Columns, rows: NDArray[np.int64]) -> dict[int, dict[int, StepRecord]]:
+    """Rank -> number -> step, from the beginning of its first interval to the end of its last.
+
+    Where a name comes again within a step of a rank, a number is added, so that a collective's name is its own.
+    """
+    intervals: dict[tuple[int, int], list[Interval]] = defaultdict(list)
+    seen: dict[tuple[int, int, str], int] = defaultdict(int)
+    for row in sorted((int(each) for each in rows), key=lambda each: int(ranks["start_ns"][each])):
+        key, name = (int(ranks["rank"][row]), int(ranks["step"][row])), str(ranks["name"][row])
+        seen[(*key, name)] += 1
+        intervals[key].append(
+            Interval(
+                kind=Kind(str(ranks["kind"][row])),
+                name=f"{name} #{seen[(*key, name)]}",
+                start_ns=int(ranks["start_ns"][row]),
+                end_ns=int(ranks["end_ns"][row]),
+            )
+        )
+    found: dict[int, dict[int, StepRecord]] = defaultdict(dict)
+    for (rank, number), parts in intervals.items():
+        found[rank][number] = StepRecord(
+            number=number, start_ns=parts[0].start_ns, end_ns=max(part.end_ns for part in parts), intervals=tuple(parts)
+        )
+    return found

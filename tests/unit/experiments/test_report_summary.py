@@ -122,22 +122,57 @@ def test_a_time_in_which_nothing_moves_is_told_if_ranks_communicate(tmp_path: Pa
     write(tmp_path, "ranks", [rank(0, "communication", "x", (0, 10**6), step=-1)])
     found = results(STAR, audit=[{"timeouts": [1, 0]}])
     assert texts(STAR, found, read_series(tmp_path / "series"), "stall") == [
-        "Nothing moved for 80% of the time in which ranks communicated, at longest 800 us from 100 us on; "
+        "Nothing moved for 80% of the time in which all ranks communicated, at longest 800 us from 100 us on; "
         "retransmission timeouts: 1."
     ]
     write(tmp_path, "ranks", [rank(0, "communication", "x", (0, 100_000), step=-1)])
     assert texts(STAR, found, read_series(tmp_path / "series"), "stall") == []
 
 
+def test_a_network_that_rests_while_one_rank_still_computes_has_not_stalled(tmp_path: Path) -> None:
+    sent = [min(number, 10) * 1000 + max(0, number - 90) * 1000 for number in range(101)]
+    write(tmp_path, "ports", [port("s1-eth1", number, sent_bytes=value) for number, value in enumerate(sent)])
+    steps = [rank(number, "operation", "training step", (0, 10**6)) for number in (0, 1)]
+    waiting = [rank(0, "communication", "x", (0, 10**6)), rank(1, "communication", "x", (900_000, 10**6))]
+    write(tmp_path, "ranks", [*steps, *waiting, rank(1, "compute", "x", (0, 900_000))])
+    assert texts(STAR, results(STAR), read_series(tmp_path / "series"), "stall") == []
+
+
 def test_several_jobs_are_told_apart(tmp_path: Path) -> None:
     rows = [
-        rank(number, "communication", "x", (job * 10**6 + number * job * 300_000, job * 10**6 + 900_000), job=job)
-        for job in (0, 1)
+        rank(number, kind, "x", (begin, end), job=job)
+        for job in (1, 2)
         for number in (0, 1)
+        for kind, begin, end in (
+            ("compute", 0, 100_000 + 300_000 * number * (job - 1)),
+            ("communication", 100_000 + 300_000 * number * (job - 1), 10**6),
+        )
     ]
     write(tmp_path, "ranks", rows)
     (text,) = texts(STAR, results(STAR), read_series(tmp_path / "series"), "straggler")
-    assert text.startswith("Job 1: h2 (rank 1) came last and held up all others for 33% of the step; rank 0 waited 33%")
+    assert (
+        text
+        == "Job 2: h2 (rank 1) came last and held up all others for 30% of the step; rank 0 waited 30% of the step."
+    )
+
+
+def test_who_begins_late_because_the_network_left_it_last_is_not_to_blame(tmp_path: Path) -> None:
+    """Rank 1's collective ends 300 us after rank 0's, so its next step begins and comes to its collective later."""
+    rows = [
+        row
+        for number, late in ((0, 0), (1, 300_000))
+        for row in (
+            rank(number, "compute", "x", (late, late + 200_000)),
+            rank(number, "communication", "x", (late + 200_000, 10**6 + late)),
+        )
+    ]
+    write(tmp_path, "ranks", rows)
+    assert texts(STAR, results(STAR), read_series(tmp_path / "series"), "straggler") == []
+
+
+def test_operations_without_compute_have_no_straggler(tmp_path: Path) -> None:
+    write(tmp_path, "ranks", [rank(number, "operation", "x", (number * 300_000, 10**6)) for number in (0, 1)])
+    assert texts(STAR, results(STAR), read_series(tmp_path / "series"), "straggler") == []
 
 
 def test_ranks_are_told_as_ranges() -> None:
