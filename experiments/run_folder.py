@@ -8,6 +8,7 @@ runs/20261130-231500-all_reduce/
 |-- topology.json    the fabric as data;  controller.log  ranks/  log.txt  what was said
 |-- pcap/            captures, when asked for
 |-- series/          ports, sockets and ranks over time (series/schema.py)
+|-- trace.json       the run for Perfetto (trace_file.py)
 |-- wall.json        wall-clock seconds of the run's stages, the one file that differs between equal runs
 `-- report.html      made from the files above and from nothing else
 """
@@ -81,6 +82,11 @@ class RunFolder:
     def series(self) -> Path:
         """Ports, sockets and ranks over time."""
         return self.path / "series"
+
+    @property
+    def trace(self) -> Path:
+        """The run for Perfetto."""
+        return self.path / "trace.json"
 
     @property
     def report(self) -> Path:

@@ -150,10 +150,12 @@ def _conclude(folder: RunFolder, console: Console) -> None:
     """Tables for the terminal, report.html for the browser, both from the folder alone."""
     from experiments import report
     from experiments.series.tables import write_series
+    from experiments.trace_file import write_trace
 
     if not folder.results.exists():
         raise RunFailed(f"the run ended without results; {folder.log} has what it said")
     write_series(folder)
+    write_trace(folder)
     for table in report.tables(folder):
         console.say(table)
     report.write_page(folder)
