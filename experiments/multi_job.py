@@ -134,9 +134,9 @@ def _claims(lab: "Lab", parts: Sequence[Sequence[str]], table: Sequence[dict[str
         most = [max(sharing, 1) * MEETING + _lost_to_timeouts(lab, line) for line in table]
         lab.add_claim(
             f"jobs slow each other by no more than the {sharing} flows that share one link, queues, and their timeouts",
-            expected=f"every slowdown between {1 / APART:.2f} and {', '.join(f'{bound:.2f}' for bound in most)}",
+            expected=f"slowdowns of at most {', '.join(f'{bound:.2f}' for bound in most)}",
             measured=", ".join(f"{line['slowdown']:.3f}" for line in table),
-            holds=all(1 / APART <= line["slowdown"] <= bound for line, bound in zip(table, most, strict=True)),
+            holds=all(line["slowdown"] <= bound for line, bound in zip(table, most, strict=True)),
         )
 
 
