@@ -17,6 +17,8 @@ from topologies.model import Topology
 
 MOST = 200
 """Steps of a picture: two pixels each."""
+SLIVER = 0.0005
+"""Of all bytes, before and after the time that is shown: how ranks find each other, and how connections end."""
 COUNTED = ("marked_packets", "dropped_packets", "pauses_sent", "paused_ns")
 """Counters whose increase in each step is kept."""
 Floats = NDArray[np.float64]
@@ -41,7 +43,7 @@ class Bins:
 
 
 def bin_ports(ports: Columns, topology: Topology, *, most: int = MOST) -> Bins | None:
-    """Steps from just before the first byte was sent to just after the last; None where nothing was."""
+    """Steps over the time in which nearly all bytes were sent; None where none was."""
     times = ports["time_ns"]
     groups = dict(_by_interface(ports, topology))
     window = _active(ports, groups)
@@ -77,14 +79,21 @@ def _by_interface(ports: Columns, topology: Topology) -> Iterator[tuple[str, NDA
 
 
 def _active(ports: Columns, groups: Mapping[str, NDArray[np.int64]]) -> tuple[int, int] | None:
-    """From the sample before the first byte to that after the last."""
-    first, last = [], []
+    """The samples between which all bytes but a sliver at either end were sent."""
+    begins, ends, moved = [], [], []
     for rows in groups.values():
-        moved = np.flatnonzero(np.diff(ports["sent_bytes"][rows]))
-        if len(moved):
-            first.append(int(ports["time_ns"][rows[moved[0]]]))
-            last.append(int(ports["time_ns"][rows[moved[-1] + 1]]))
-    return (min(first), max(last)) if first else None
+        sent = np.diff(ports["sent_bytes"][rows])
+        at = np.flatnonzero(sent)
+        begins.append(ports["time_ns"][rows[at]])
+        ends.append(ports["time_ns"][rows[at + 1]])
+        moved.append(sent[at])
+    begin, end, sent = (np.concatenate(parts) for parts in (begins, ends, moved))
+    if not len(sent):
+        return None
+    order = np.argsort(end, kind="stable")
+    until = np.cumsum(sent[order])
+    kept = order[(until > SLIVER * until[-1]) & (until - sent[order] < (1 - SLIVER) * until[-1])]
+    return int(begin[kept].min()), int(end[kept].max())
 
 
 def _high_water(edges: Floats, at: NDArray[Any], marks: NDArray[Any]) -> Floats:

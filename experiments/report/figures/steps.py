@@ -29,6 +29,8 @@ def draw_steps(run: Run) -> Figure | Absent:
     shown = steps[max(0, (len(steps) - MOST_STEPS) // 2) :][:MOST_STEPS]
     begin, end = _window(ranks, rows, shown)
     rows = rows[(ranks["end_ns"][rows] > begin) & (ranks["start_ns"][rows] < end)]
+    if shown:  # an operation is then the whole step
+        rows = rows[ranks["kind"][rows] != "operation"]
     members = chosen(ranks, rows)
     divisor, unit = scaled(float(end), TIMES)
     area = Area(left=NAMES, top=TOP + 24, bottom=TOP + 24 + ROW * len(members))

@@ -44,6 +44,17 @@ def test_utilisation_follows_the_counters_and_the_window_the_bytes(tmp_path: Pat
     assert bins.utilisation.tolist() == [[1.0, 0.5]]
 
 
+def test_slivers_before_and_after_the_traffic_are_not_shown(tmp_path: Path) -> None:
+    """Handshakes long before, and connections that end long after: 100 B each beside 10 MB."""
+    sent = [0, 100, *[100] * 50, 5 * 10**6, 10**7, *[10**7] * 50, 10**7 + 100]
+    write(tmp_path, "ports", [port("s1-eth1", number, sent_bytes=value) for number, value in enumerate(sent)])
+    ports = read(tmp_path).ports
+    assert ports is not None
+    bins = bin_ports(ports, STAR)
+    assert bins is not None
+    assert bins.edges_ns.tolist() == [51 * PERIOD_NS, 52 * PERIOD_NS, 53 * PERIOD_NS]
+
+
 def test_many_samples_become_few_steps_that_keep_bytes_events_and_peaks(tmp_path: Path) -> None:
     samples = 1001
     rows = [
