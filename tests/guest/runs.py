@@ -13,8 +13,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from experiments.report import figure as report
+from experiments.report.series import read_series
+from experiments.report.summary import summary
 from experiments.results import Results, read_results
 from experiments.run_folder import RunFolder, read_json
+from topologies.json_form import from_json
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -46,6 +50,15 @@ class Run:
     def manifest(self) -> Any:
         """Its manifest.json."""
         return read_json(self.folder.manifest)
+
+    @cached_property
+    def words(self) -> dict[str, list[str]]:
+        """What its report says in sentences: kind of finding -> the sentences."""
+        topology = from_json(read_json(self.folder.topology))
+        found: dict[str, list[str]] = {}
+        for finding in summary(report.Run(self.results, topology, read_series(self.folder.path / "series"))):
+            found.setdefault(finding.kind, []).append(finding.text)
+        return found
 
     def best_share(self, size_bytes: int, rate_bps: float) -> float:
         """The best iteration's bus bandwidth at one size, as a share of the line rate."""

@@ -1,30 +1,17 @@
-"""The words of a report are true of real runs: a hash collision and an incast, each with its link, flows and share."""
+"""The words of a report are true of real runs: a hash collision and an incast; for stragglers see test_straggler.py."""
 
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from experiments.report.figure import Run as Read
-from experiments.report.series import read_series
-from experiments.report.summary import summary
-from experiments.run_folder import read_json
-from tests.guest.runs import Run, run
-from topologies.json_form import from_json
+from tests.guest.runs import run
 
 pytestmark = pytest.mark.guest
 
 FLOWS = "; ".join(f"at 0 h{number} -> h{number + 4} 4MB" for number in range(1, 5))
 SEED = "4"
 """With it, ECMP puts three of leaf1's four flows on one of its two uplinks."""
-
-
-def words(done: Run) -> dict[str, list[str]]:
-    topology = from_json(read_json(done.folder.topology))
-    found: dict[str, list[str]] = {}
-    for finding in summary(Read(done.results, topology, read_series(done.folder.path / "series"))):
-        found.setdefault(finding.kind, []).append(finding.text)
-    return found
 
 
 def test_a_hash_collision_is_named_with_its_uplink_flows_and_share(tmp_path: Path) -> None:
@@ -35,7 +22,7 @@ def test_a_hash_collision_is_named_with_its_uplink_flows_and_share(tmp_path: Pat
     (uplink, flows), *_ = over.most_common(1)
     (link,) = [link for link in results.links if link.name.startswith(f"{uplink}>")]
     spine = link.name.split(">")[1].split("-")[0]
-    said = words(done)
+    said = done.words
     assert (flows, sum(over.values())) == (3, 4)
     assert said["collision"] == [
         f"leaf1's uplink to {spine} carried 3 of 4 flows and was {link.utilisation:.0%} busy; an even share is 2."
@@ -49,7 +36,7 @@ def test_an_incast_is_named_with_its_port_and_fan_in(tmp_path: Path) -> None:
     keys = ("fan_in=4", "sizes=256k", "repetitions=1")
     options = [word for key in keys for word in ("--set", key)]
     done = run("incast", "--topology", "star:hosts=5", *options, out=tmp_path / "x").succeeded()
-    (text,) = words(done)["incast"]
+    (text,) = done.words["incast"]
     (link,) = [link for link in done.results.links if link.name == "s1-eth1>h1-eth0"]
     assert text.startswith("4 hosts sent to h1: s1's port to it ")
     assert f"held up to {link.queue_max_bytes / 1e3:.3g} kB" in text

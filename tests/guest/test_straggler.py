@@ -1,37 +1,29 @@
 """Stragglers of a ring: what they cost, and that the right one is named (facts.md 7, test 29)."""
 
+import re
+
 import pytest
 
 from experiments.results import Results
 from tests.guest.conftest import RunExperiment
+from tests.guest.runs import Run
 
 SHARE = 0.5
 VICTIM, LINK = "h2", "h2-s1"
 
 
 @pytest.fixture(scope="module")
-def results(run_experiment: RunExperiment) -> Results:
+def done(run_experiment: RunExperiment) -> Run:
     """Three ranks; one of them slow, jittery, or behind half a NIC."""
-    return (
-        run_experiment(
-            "straggler",
-            *("--topology", "star:hosts=3"),
-            *(
-                "--set",
-                f"host={VICTIM}",
-                "--set",
-                "layers=1",
-                "--set",
-                "steps=2",
-                "--set",
-                f"share={SHARE}",
-                "--set",
-                "jitter=1",
-            ),
-        )
-        .succeeded()
-        .results
-    )
+    keys = (f"host={VICTIM}", "layers=1", "steps=2", f"share={SHARE}", "jitter=1")
+    options = [word for key in keys for word in ("--set", key)]
+    return run_experiment("straggler", "--topology", "star:hosts=3", *options).succeeded()
+
+
+@pytest.fixture(scope="module")
+def results(done: Run) -> Results:
+    """What it measured."""
+    return done.results
 
 
 def test_every_claim_holds(results: Results) -> None:
@@ -64,3 +56,19 @@ def test_everybody_waits_for_a_slow_device(results: Results) -> None:
     for host, row in rows.items():
         if host != VICTIM:
             assert row["waiting_us"] == pytest.approx(extra_us, rel=0.1)
+
+
+def test_the_reports_words_name_the_slow_device_and_what_it_costs(done: Run) -> None:
+    cases = [case["case"] for case in done.results.sections["cases"]]
+    members = {each["host"]: each for each in done.results.sections["members"] if each["case"] == "device"}
+    said = {int(text.split()[1].rstrip(":")): text for text in done.words["straggler"]}
+    text = said[cases.index("device") + 1]
+    assert f"{VICTIM} (rank 1) came last and held up all others for " in text
+    assert "ranks 0, 2 waited" in text
+    told = [int(share) / 100 for share in re.findall(r"(\d+)%", text)]
+    waited = [members[host]["waiting_us"] / members[host]["step_us"] for host in ("h1", "h3")]
+    mean_us = sum(each["step_us"] for each in members.values()) / len(members)
+    assert told[0] == pytest.approx(members[VICTIM]["held_up_us"] / mean_us, abs=0.011)
+    assert told[1] == pytest.approx(sum(waited) / 2, abs=0.011)
+    assert told[0] > 0.2
+    assert not {cases.index(case) + 1 for case in ("healthy", "nic")} & set(said)
