@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from testbed.netlink import NetlinkSocket, attributes
 from testbed.tcp_sockets import ESTABLISHED, INFO, NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY
+from topologies.errors import MissingFeature
 
 if TYPE_CHECKING:
     from testbed.fabric import Fabric
@@ -32,6 +34,8 @@ FIELDS: Final[Mapping[str, tuple[str, int]]] = {
 }
 """Name -> type and offset in struct tcp_info."""
 _INFO_BYTES = 242
+_MESSAGE_BYTES = 72
+"""struct inet_diag_msg."""
 _LOOPBACK = 127
 _TCP_INFO: Final = np.dtype(
     {
@@ -91,17 +95,32 @@ class SocketReader:
     def columns(self) -> SocketColumns:
         """All readings, decoded; a connection's rows are in the order of time."""
         rows = [(time_ns, host, payload) for time_ns, found in self._raw for host, payload in found]
-        infos = b"".join(attributes(payload[72:])[INFO][:_INFO_BYTES].ljust(_INFO_BYTES, b"\0") for *_, payload in rows)
-        table = np.frombuffer(infos, dtype=_TCP_INFO)
+        table = np.frombuffer(b"".join(_info(payload) for *_, payload in rows), dtype=_TCP_INFO)
         ports = [struct.unpack_from("!HH", payload, 4) for *_, payload in rows]
         return SocketColumns(
             time_ns=np.array([time_ns for time_ns, *_ in rows], dtype=np.int64),
             host=np.array([host for _, host, _ in rows], dtype=str),
             ends={
-                "local_address": np.array([str(IPv4Address(payload[8:12])) for *_, payload in rows], dtype=str),
+                "local_address": np.array([_address(payload[8:12]) for *_, payload in rows], dtype=str),
                 "local_port": np.array([local for local, _ in ports], dtype=np.int64),
-                "remote_address": np.array([str(IPv4Address(payload[24:28])) for *_, payload in rows], dtype=str),
+                "remote_address": np.array([_address(payload[24:28]) for *_, payload in rows], dtype=str),
                 "remote_port": np.array([remote for _, remote in ports], dtype=np.int64),
             },
             fields={name: table[name].astype(np.int64) for name in FIELDS},
         )
+
+
+def _info(payload: bytes) -> bytes:
+    """struct tcp_info, as far as we read it.  Raises MissingFeature for a kernel whose is shorter."""
+    info = attributes(payload[_MESSAGE_BYTES:])[INFO][:_INFO_BYTES]
+    if len(info) < _INFO_BYTES:
+        raise MissingFeature(
+            f"this kernel tells {len(info)} B of a socket (struct tcp_info), {_INFO_BYTES} are needed",
+            "sample under the virtual clock, or on Linux 6.7 or later; --sample off samples nothing",
+        )
+    return info
+
+
+@cache
+def _address(octets: bytes) -> str:
+    return str(IPv4Address(octets))

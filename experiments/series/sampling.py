@@ -14,7 +14,7 @@ FIRST_PERIOD_NS = 100_000
 READINGS_KEPT = 6_000
 """Of `adaptive`: samples times ports, which bounds what a run costs: 0.14 ms of wall time for the reading of a port."""
 FEWEST_SAMPLES, MOST_SAMPLES = 101, 401
-SOCKETS_EVERY = 4
+SOCKETS_EVERY = 10
 """Samples of ports per reading of all sockets, which takes several times as long."""
 
 
