@@ -20,7 +20,6 @@ LESS_IS_BETTER = (
     "slowdown",
     "drops",
     "dropped",
-    "marks",
     "retransmi",
     "timeouts",
     "loss_probes",

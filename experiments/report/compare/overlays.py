@@ -83,8 +83,9 @@ def queues(runs: Sequence[Compared]) -> Iterator[Figure]:
     curves = []
     for each, bins in having:
         if bins is not None:
-            at = (bins.edges_ns[:-1] - bins.edges_ns[0]) / unit_ns
-            points = list(zip(at.tolist(), (bins.queue_bytes.max(axis=0) / size).tolist(), strict=True))
+            at = ((bins.edges_ns - bins.edges_ns[0]) / unit_ns).tolist()
+            longest = (bins.queue_bytes.max(axis=0) / size).tolist()
+            points = list(zip(at, [*longest, longest[-1]], strict=True))
             curves.append(Line(name=each.name, points=points, stairs=True))
     title = "The longest queue over time"
     x = span(f"virtual time since the first byte ({unit})", [0.0, end / unit_ns])

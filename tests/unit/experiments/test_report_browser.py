@@ -129,6 +129,17 @@ def test_every_figure_is_drawn_without_overlaps_and_the_slider_moves(
     assert (red > 128) == dark
 
 
+def test_the_browser_would_tell_of_words_over_words_and_of_errors(page: Path, tmp_path: Path) -> None:
+    spoilt = tmp_path / "spoilt.html"
+    words = '<text x="100" y="100">one</text><text x="104" y="101">other</text></svg>'
+    spoilt.write_text(
+        page.read_text().replace("</svg>", words, 1).replace("<body>", "<body><script>nothing()</script>")
+    )
+    found = look(spoilt, tmp_path, width=1280)
+    assert any(overlap.endswith("one / other") for overlap in found["overlaps"])
+    assert ["nothing is not defined" in error for error in found["errors"]] == [True]
+
+
 def test_a_run_of_128_hosts_opens_within_three_seconds(tmp_path: Path) -> None:
     fabric = parse_topology("leaf_spine:leaves=8,hosts=16,spines=4")
     written = report.write_page(busy_folder(tmp_path / "x", fabric, samples=300, ranks=128))

@@ -65,7 +65,7 @@ def test_equal_runs_differ_in_nothing(tmp_path: Path) -> None:
 
 
 def test_a_quantity_whose_name_does_not_say_is_not_judged() -> None:
-    assert verdict("packet-hops", 2, 1) == ""
+    assert verdict("packet-hops", 2, 1) == verdict("marks", 2, 1) == ""
     assert verdict("mean_fct_us", 2, 1) == " worse"
     assert verdict("busbw GBps", 2, 1) == " better"
 
