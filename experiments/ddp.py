@@ -54,7 +54,7 @@ class Settings(BaseSettings):
     context: int = Field(default=32, ge=2, description="bytes of text per sequence")
     sequences: int = Field(default=4, ge=1, description="per rank and micro-batch")
     steps: int = Field(default=5, ge=2, description="measured training steps")
-    warmup: int = Field(default=1, ge=0, description="training steps before them")
+    warmup: int = Field(default=1, ge=0, description="training steps before them; overlap=on needs one")
     accumulate: int = Field(default=1, ge=1, description="micro-batches per step; gradients are exchanged once")
     bucket: Size = Field(default=written("1MiB"), ge=4, description="DDP's bucket_cap_mb; torch's own default is 25MiB")
     overlap: Words = Field(
@@ -83,7 +83,7 @@ def run(lab: Lab, settings: Settings) -> None:
     profile = read_profile(Path(settings.profile)) if settings.profile else {}
     device = Device(flop_per_s=settings.device, profile=profile)
     found: dict[str, list[Trained]] = {}
-    for way in ways(settings.overlap):
+    for way in ways(settings.overlap, settings.warmup):
         before = lab.sample()
         found[way] = train_on(lab, replace(plan, overlap=way == "on"), device)
         note(lab, way, found[way], sent=_sent_bytes(lab, before))
@@ -110,11 +110,16 @@ def shape(settings: Settings) -> Shape:
     return Shape(layers=settings.layers, width=settings.width, heads=settings.heads, context=settings.context)
 
 
-def ways(words: Sequence[str]) -> Sequence[str]:
+def ways(words: Sequence[str], warmup: int) -> Sequence[str]:
     """Checked.  Raises UserError."""
     for word in words:
         if word not in ("on", "off"):
             raise UserError(f"--set overlap={word}: write on, off or on,off")
+    if "on" in words and not warmup:
+        raise UserError(
+            "--set warmup=0: with overlap=on DDP cuts its buckets anew after the first step, so that step is like no "
+            "other; use warmup=1 or more, or overlap=off"
+        )
     return words
 
 

@@ -52,9 +52,15 @@ def step_ns(records: Sequence[Sequence[StepRecord]]) -> float:
 
 
 def buckets(records: Sequence[Sequence[StepRecord]]) -> tuple[list[float], list[int]]:
-    """When each bucket of a step was ready (mean) and its size, in the order in which they were sent."""
+    """When each bucket of a step was ready (mean) and its size, in the order in which they were sent.
+
+    Raises ValueError when the steps' buckets differ, as those of DDP's first step do from all that follow.
+    """
     steps = [record for of_rank in records for record in of_rank if record.number >= 0]
     sent = [[each for each in step.intervals if each.kind is Kind.COMMUNICATION] for step in steps]
+    for step, of_step in zip(steps, sent, strict=True):
+        if [each.size_bytes for each in of_step] != [each.size_bytes for each in sent[0]]:
+            raise ValueError(f"step {step.number} has other buckets than step {steps[0].number}: count it as warm-up")
     ready = [
         mean(one.start_ns - step.start_ns for one, step in zip(across, steps, strict=True))
         for across in zip(*sent, strict=True)
