@@ -27,6 +27,8 @@ from testbed.port.reading import Column
 from testbed.sampler import Sampler, Series
 
 ABOUT: Final = "about.json"
+IDLE_PERIOD_NS: Final = 10**12
+"""Longer than any run: nothing is read before it is told to rest."""
 _PORT_FIELDS: Final = ("queue_bytes", "peak_bytes", "delivered_bytes", "delivered_packets")
 _DROPS: Final = tuple(f"dropped_packets_{cause}" for cause in ("egress", "shared", "headroom", "watchdog", "flush"))
 _SUMS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -58,12 +60,12 @@ class Recording:
     def __enter__(self) -> "Recording":
         """Takes the first sample."""
         ports = list(self._fabric.plan.placed)
-        if self._sampling.period_ns is not None:
+        if self._sampling.period_ns is not None or self._sampling.idle:
             self._sampler = self._stack.enter_context(
                 Sampler(
                     self._fabric,
                     interfaces=ports,
-                    period_ns=self._sampling.period_ns,
+                    period_ns=self._sampling.period_ns or IDLE_PERIOD_NS,
                     port_fields=_PORT_FIELDS,
                     class_fields=_CLASS_FIELDS,
                     most_samples=self._sampling.most_samples(len(ports)),
@@ -72,6 +74,8 @@ class Recording:
                     last=True,
                 )
             )
+        if self._sampler is not None and self._sampling.idle:
+            self._sampler.rest()
         self.start_ns = self._sampler.start_ns if self._sampler is not None else time.monotonic_ns()
         return self
 
@@ -98,7 +102,7 @@ class Recording:
                 "adaptive": self._sampling.adaptive,
             },
         )
-        if self._sampler is None:
+        if self._sampler is None or self._sampling.idle:
             return
         series = self._sampler.series()
         _save(folder / "ports.npz", port_columns(series, self.start_ns))

@@ -25,6 +25,11 @@ class Sampling:
     period_ns: int | None = None
     adaptive: bool = False
     """The period is the first; it doubles whenever there are `most_samples`."""
+    idle: bool = False
+    """Nothing is sampled, but the sampler's process and sockets are made as if it were: each draws from the guest's
+    seeded random numbers, which TCP's ports and sequence numbers come from as well.  Without them, `--sample off` would
+    be another run (measured: an all-reduce whose links carried one packet more or less).
+    """
 
     def most_samples(self, ports: int) -> int | None:
         """Of a fabric with so many ports: an odd number, or None for no bound."""
@@ -39,7 +44,7 @@ def parse_sampling(text: str, *, port_kind: str, clock: str) -> Sampling:
     Raises UserError for another word, or for ports that keep no statistics.
     """
     if text == "off":
-        return Sampling()
+        return Sampling(idle=port_kind == FabricPort.name and clock == "virtual")
     if text == AUTO:
         text = "adaptive" if port_kind == FabricPort.name and clock == "virtual" else "off"
         return parse_sampling(text, port_kind=port_kind, clock=clock)

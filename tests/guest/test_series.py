@@ -60,6 +60,14 @@ def test_watching_changes_no_result(unwatched: Run, watched: Run, thinned: Run) 
     assert thinned.folder.results.read_bytes() == unwatched.folder.results.read_bytes()
 
 
+def test_watching_changes_nothing_that_chance_decides(run_experiment: RunExperiment) -> None:
+    """Gloo's ports come from the guest's random numbers, of which a sampler's process and sockets take their share."""
+    small = ("all_reduce", "--topology", "leaf_spine:leaves=2,hosts=2,spines=2", "--set", "sizes=1M,4M", "--sample")
+    off, on = (run_experiment(*small, word).succeeded() for word in ("off", "100us"))
+    assert on.folder.results.read_bytes() == off.folder.results.read_bytes()
+    check_sums(on)
+
+
 def test_ranks_are_there_without_samples(unwatched: Run, watched: Run) -> None:
     assert sorted(path.name for path in unwatched.folder.series.iterdir()) == ["about.json", "ranks.parquet"]
     ours, theirs = (pq.read_table(run.folder.series / "ranks.parquet") for run in (watched, unwatched))

@@ -23,7 +23,8 @@ def test_words() -> None:
     def parse(text: str, port_kind: str = "fabric", clock: str = "virtual") -> Sampling:
         return parse_sampling(text, port_kind=port_kind, clock=clock)
 
-    assert parse("off") == Sampling()
+    assert parse("off") == Sampling(idle=True)
+    assert parse("off", clock="real") == Sampling()
     assert parse("10us") == Sampling(period_ns=10_000)
     assert parse("auto") == parse("adaptive")
     assert parse("auto").adaptive
