@@ -143,6 +143,35 @@ def compare(
 
 
 @app.command()
+def pcap(
+    folder: Annotated[Path, typer.Argument(help="A run folder with captures (--pcap).")],
+    top: Annotated[int, typer.Option(help="So many flows, the biggest first.", min=1)] = 20,
+) -> None:
+    """What captures say: per interface and flow, retransmissions, reordering, marks, pauses, top talkers."""
+    from experiments import pcap_tables
+    from experiments.run_folder import RunFolder
+
+    ports = pcap_tables.read_ports(RunFolder(folder.resolve()))
+    flows = pcap_tables.flow_rows(ports)
+    with Console() as console:
+        console.say(pcap_tables.text(pcap_tables.port_rows(ports)) + "\n")
+        console.say(pcap_tables.text(flows[:top]))
+        if len(flows) > top:
+            console.say(f"and {len(flows) - top} more flows; --top {len(flows)} shows all")
+
+
+@app.command()
+def export(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+    """Rows, links, paths and series as CSV, into the folder's `export`."""
+    from experiments.export import export_csv
+    from experiments.run_folder import RunFolder
+
+    with Console() as console:
+        for path in export_csv(RunFolder(folder.resolve())):
+            console.say(f"wrote {path}")
+
+
+@app.command()
 def shell(
     topology: TopologyOption = "leaf_spine",
     policy: PolicyOption = "ecmp",

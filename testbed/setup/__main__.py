@@ -13,7 +13,7 @@ from testbed.setup.progress import Progress
 from testbed.setup.virtual_environment import CHECKOUT, VirtualEnvironment
 from topologies.errors import TestbedError
 
-_NO_GUEST = {"doctor", "list", "topology", "report", "clean"}
+_NO_GUEST = {"doctor", "list", "topology", "report", "clean", "pcap", "export"}
 """Commands that never boot a guest: they work where its kernel cannot be built."""
 
 
