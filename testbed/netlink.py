@@ -95,6 +95,8 @@ class NetlinkSocket:
         self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, 33, RECEIVE_BUFFER_BYTES)  # SO_RCVBUFFORCE
         self._sequence = 0
+        # Made once: in the guest, a new megabyte for every answer costs more than the answer.
+        self._received = memoryview(bytearray(1 << 20))
 
     def __enter__(self) -> "NetlinkSocket":
         """Itself."""
@@ -201,11 +203,12 @@ class NetlinkSocket:
 
     def _receive(self) -> Iterator[tuple[int, int, int, bytes]]:
         try:
-            data = self._socket.recv(1 << 20)
+            length = self._socket.recv_into(self._received)
         except OSError as error:
             if error.errno == errno.ENOBUFS:
                 raise RunFailed("netlink lost answers: its receive buffer overflowed") from error
             raise
+        data = self._received[:length].tobytes()
         offset = 0
         while offset + 16 <= len(data):
             length, kind, flags, sequence, _port = _HEADER.unpack_from(data, offset)
