@@ -20,7 +20,7 @@ def test_a_dead_port_is_believed_after_the_delay_and_not_before(links: LinkState
     links.port(PORT, live=False, now_ns=50)
     assert links.due_ns == 50 + DELAY_NS
     assert (links.settle(49 + DELAY_NS), links.down) == (False, frozenset())
-    assert (links.settle(50 + DELAY_NS), links.down) == (True, {"leaf1-spine2"})
+    assert (links.settle(50 + DELAY_NS), links.down) == (True, frozenset({"leaf1-spine2"}))
     assert [(it.link, it.up, it.seen_ns, it.detected_ns) for it in links.detections] == [
         ("leaf1-spine2", False, 50, 50 + DELAY_NS)
     ]
