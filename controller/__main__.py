@@ -86,7 +86,13 @@ def _run(options: argparse.Namespace) -> None:
         framework.start(app.application, address)
         if options.control:
             control = Control(
-                app, selector, _description(options, framework, policy), stop, failures.report, paths.use_spec
+                app,
+                selector,
+                _description(options, framework, policy),
+                stop,
+                failures.report,
+                paths.use_spec,
+                paths.down_at,
             )
             framework.hub.spawn(control.serve, undo.enter_context(_control_socket(framework, options.control)))
         framework.hub.spawn(_announce, app)

@@ -18,10 +18,11 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from controller.app import App
-from controller.path_marks import path
+from controller.path_marks import connected, path
 from controller.selector.maps import FlowRecord
 from controller.selector.selector import Selector
 from topologies.errors import TestbedError, UnknownName, UserError
+from topologies.graph import NOTHING
 from topologies.model import Interface, Topology
 
 LONGEST_LINE = 1 << 16
@@ -40,12 +41,13 @@ class Control:
         stop: Callable[[], None],
         failures: Callable[[], Mapping[str, object]] = dict,
         use: Callable[[str], None] = lambda _spec: None,
+        down_at: Callable[[int], frozenset[str]] = lambda _generation: NOTHING,
     ) -> None:
         """`stop` ends the controller; `description` is what `describe` replies, `failures` makes the reply to that.
 
-        `use` puts another policy in force, from now on.
+        `use` puts another policy in force, from now on; `down_at` says what was down in a generation of the selector.
         """
-        self._use = use
+        self._use, self._down_at = use, down_at
         self._app, self._selector, self._description, self._stop = app, selector, dict(description), stop
         self._verbs: Mapping[str, Callable[[Mapping[str, Any]], dict[str, object]]] = {
             "wait_ready": self._wait_ready,
@@ -99,7 +101,7 @@ class Control:
         end_of = {end.ip: end for end in topology.host_interfaces() if end.ip is not None}
         records = sorted(self._selector.flows(), key=lambda each: tuple(asdict(each.flow).values()))
         return {
-            "flows": [describe_flow(topology, end_of, record) for record in records],
+            "flows": [describe_flow(topology, end_of, record, self._down_at(record.generation)) for record in records],
             **asdict(self._selector.counters()),
         }
 
@@ -118,11 +120,21 @@ def port_stats_json(app: App) -> dict[str, dict[str, int]]:
     return {name: asdict(counters[name]) for name in sorted(counters)}
 
 
-def describe_flow(topology: Topology, end_of: Mapping[IPv4Address, Interface], record: FlowRecord) -> dict[str, object]:
-    """A flow as it is replied; its path is empty where an end is none of our hosts."""
+def describe_flow(
+    topology: Topology,
+    end_of: Mapping[IPv4Address, Interface],
+    record: FlowRecord,
+    down: frozenset[str] = NOTHING,
+) -> dict[str, object]:
+    """A flow on one of its paths, as it is replied; `down` is what was down when it chose that.
+
+    The path is empty where an end is none of our hosts, and where there was no way.
+    """
     flow = record.flow
     source, destination = end_of.get(flow.src), end_of.get(flow.dst)
-    egress = path(topology, source, destination, record.mark) if source and destination else ()
+    egress: tuple[str, ...] = ()
+    if source and destination and connected(topology, source, destination, down):
+        egress = path(topology, source, destination, record.mark, down)
     return {
         "src": str(flow.src),
         "dst": str(flow.dst),

@@ -86,6 +86,12 @@ def check_width(topology: Topology, destination: str, level: int, width: int) ->
         raise UserError(f"{where}; a digit tells at most {MOST_CHOICES} apart: use fewer parallel links")
 
 
+def connected(topology: Topology, source: Interface, destination: Interface, down: frozenset[str] = NOTHING) -> bool:
+    """Whether `path` has one."""
+    far = distances(topology, leaf_of(topology, destination.name).name, down)
+    return leaf_of(topology, source.name).name in far
+
+
 def path(
     topology: Topology, source: Interface, destination: Interface, mark: int, down: frozenset[str] = NOTHING
 ) -> tuple[str, ...]:

@@ -26,6 +26,9 @@ FADING = 2
 class Selecting(Protocol):
     """What this needs of a selector."""
 
+    generation: int
+    """Of the selection in force: it grows with each."""
+
     def select(self, selection: Selection) -> None:
         """Puts it in force."""
 
@@ -62,6 +65,7 @@ class Paths:
         self._topology, self._selector, self._seed, self._alarm = topology, selector, seed, alarm
         self.policy, self.demand = policy, Demand()
         self._down: frozenset[str] = frozenset()
+        self._downs: dict[int, frozenset[str]] = {}
         self._selection: Selection | None = None
 
     def use(self, policy: Policy) -> None:
@@ -82,6 +86,10 @@ class Paths:
         self._down = down
         self._select(before)
 
+    def down_at(self, generation: int) -> frozenset[str]:
+        """What was down when this selection came into force: marks that it gave mean paths without these links."""
+        return self._downs.get(generation, frozenset())
+
     def guard(self, wait_readable: Callable[[int], None]) -> None:
         """Looks at the demand every period, for ever, in a greenlet of its own."""
         while True:
@@ -99,9 +107,11 @@ class Paths:
         found = self.policy.selection(
             Situation(topology=self._topology, seed=self._seed, down=self._down, demand=self.demand.now, before=before)
         )
-        if found != self._selection:
+        # An equal selection on other links is another one: its marks mean other paths.
+        if found != self._selection or self._down != self.down_at(self._selector.generation):
             self._selector.select(found)
             self._selection = found
+            self._downs[self._selector.generation] = self._down
 
     def _arm(self) -> None:
         period_ns = self.policy.measures_every_ns

@@ -1,5 +1,6 @@
 """Cables that break under traffic: noticed, repaired, counted, and never a run that hangs."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -52,6 +53,17 @@ def test_nothing_is_sent_to_the_dead_ports_once_the_repair_is_in(down_and_up: Ru
     assert found[LOOK]["lost_dead_port"] == 0
     assert sum(found[LOOK][f"lost_{cause}"] for cause in ("flushed", "wire", "link")) == 0
     assert found["switch spine1 up"]["lost_dead_port"] == 0
+
+
+def test_the_table_of_paths_names_the_links_that_carried_each_flow(down_and_up: Run) -> None:
+    """A mark means another path while a switch is down: read as on the whole fabric, all would be on spine1."""
+    told: Counter[str] = Counter()
+    for flow in down_and_up.results.paths:
+        told.update(dict.fromkeys(flow.path, flow.bytes))
+    uplinks = {link.name: link for link in down_and_up.results.links if ">spine" in link.name}
+    assert {name.partition("-")[0] for name in uplinks} == {"leaf1", "leaf2"}
+    for name, link in uplinks.items():
+        assert told[name.partition(">")[0]] == pytest.approx(link.tx_bytes, rel=0.02, abs=100_000), name
 
 
 def test_the_paths_come_back_with_the_switch(down_and_up: Run) -> None:

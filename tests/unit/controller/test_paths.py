@@ -6,8 +6,9 @@ from ipaddress import IPv4Address
 
 import pytest
 
+from controller.alarm import Alarm
 from controller.path_marks import path
-from controller.paths import Demand
+from controller.paths import Demand, Paths
 from controller.policies import parse_policy
 from controller.policies.base import Situation
 from controller.policies.te import KEEP, Te, plan
@@ -153,3 +154,28 @@ def test_every_pair_has_a_shortest_path_under_any_single_failure(name: str, spec
             one, other = (next(end for end in ends if end.ip == each) for each in (source, destination))
             egress = path(fabric, one, other, mark, down)
             assert not any(fabric.link_of[name].name in down for name in egress)
+
+
+class Tables:
+    """A selector that only counts."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+
+    def select(self, selection: Selection) -> None:
+        self.generation += 1
+
+    def flows(self) -> list[FlowRecord]:
+        return []
+
+
+def test_every_generation_remembers_what_was_down() -> None:
+    """`single` decides the same whatever is down, and its marks mean other paths all the same."""
+    tables, dead = Tables(), frozenset({"leaf1-spine1"})
+    with Alarm() as alarm:
+        paths = Paths(FABRIC, tables, parse_policy("single"), seed=1, alarm=alarm)
+        paths.use_spec("single")
+        paths.select(dead)
+        paths.select(dead)
+        paths.select(frozenset())
+    assert [paths.down_at(number) for number in range(1, tables.generation + 1)] == [frozenset(), dead, frozenset()]
