@@ -49,6 +49,8 @@ class Experiment:
     """What breaks where the user does not say otherwise."""
     events_from: str = "run"
     """Where times of failures and of the policy file count from: `run`, or the first `operation`."""
+    sample: str = Request.sample
+    """What `--sample` is where the user does not say otherwise."""
     needs_torch: bool = True
     """False spares the guest an import of three seconds."""
 
@@ -119,7 +121,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
         seed: SeedOption = 1,
         settings: SetOption = [],  # noqa: B006 - typer copies it
         pcap: PcapOption = "none",
-        sample: SampleOption = Request.sample,
+        sample: SampleOption = experiment.sample,
         out: OutOption = None,
         mn_cli: MnCliOption = False,
         inside: InsideOption = None,

@@ -16,6 +16,8 @@ from testbed.workers.rank import Rank
 from topologies.errors import RunFailed
 
 PORT = 5401
+SENDERS_PORT = 15401
+"""Of rank 0, and so on: with ports of its own choice a hash decides by the policy's seed alone, in every checkout."""
 REPLY = b"."
 
 
@@ -56,7 +58,8 @@ def program(rank: Rank, bursts: Bursts) -> list[Series]:
     listener = None if sends else socket.create_server((rank.addresses[rank.rank], PORT))
     rank.line_up("listening")
     if listener is None:
-        connection = socket.create_connection((rank.addresses[rank.rank + half], PORT))
+        here = (rank.addresses[rank.rank], SENDERS_PORT + rank.rank)
+        connection = socket.create_connection((rank.addresses[rank.rank + half], PORT), source_address=here)
     else:
         connection, _ = listener.accept()
         listener.close()

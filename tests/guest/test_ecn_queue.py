@@ -42,9 +42,9 @@ def test_cubic_is_never_marked_and_dctcp_never_dropped(occupancy: Run) -> None:
 
 
 def test_dctcps_queue_stands_at_its_threshold(occupancy: Run) -> None:
-    """The median within two frames of K, where K is above the floor."""
+    """The median not above K, and below it by less than DCTCP's swing, a third; where K is above the floor."""
     low, high = occupancy.results.sections["threshold"]
-    assert abs(high["p50_queue_bytes"] - high["k_bytes"]) <= 4 * 9014
+    assert 0.65 * high["k_bytes"] <= high["p50_queue_bytes"] <= high["k_bytes"] + 2 * 9014
     assert low["empty_percent"] > 50 > 1 > high["empty_percent"]
 
 
