@@ -105,8 +105,6 @@ def train_on(lab: Lab, plan: "Plan", device: Device) -> "list[Trained]":
 
 def shape(settings: Settings) -> Shape:
     """Of the transformer.  Raises UserError."""
-    if settings.width % settings.heads:
-        raise UserError(f"--set heads={settings.heads} does not divide width={settings.width}")
     return Shape(layers=settings.layers, width=settings.width, heads=settings.heads, context=settings.context)
 
 
@@ -125,9 +123,10 @@ def ways(words: Sequence[str], warmup: int) -> Sequence[str]:
 
 def note(lab: Lab, way: str, trained: "Sequence[Trained]", *, sent: int) -> None:
     """The sections of results.json that tell where a job's steps went."""
-    accounts = account([each.steps for each in trained])
+    records = [each.steps for each in trained]
+    accounts = account(records)
     hosts = [host.name for host in lab.topology.hosts]
-    lab.add_busy_ns(max(each.steps[-1].end_ns for each in trained) - min(each.steps[0].start_ns for each in trained))
+    lab.add_busy_ns(pipeline.span_ns(records))
     lab.sections.setdefault("steps", []).extend(
         {"overlap": way, "host": hosts[row["rank"]], **row} for row in summary(accounts)
     )
@@ -142,7 +141,7 @@ def note(lab: Lab, way: str, trained: "Sequence[Trained]", *, sent: int) -> None
             "loss_first": round(mean(each.losses[0] for each in trained), 4),
             "loss_last": round(mean(each.losses[-1] for each in trained), 4),
             "sent_bytes": sent,
-            "last_to_arrive": [hosts[rank] for rank in list(stragglers([each.steps for each in trained]))[:3]],
+            "last_to_arrive": [hosts[rank] for rank in list(stragglers(records))[:3]],
         }
     )
     lab.sections.setdefault("step_accounts", []).extend({"overlap": way, **each.as_dict()} for each in accounts)

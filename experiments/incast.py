@@ -177,8 +177,7 @@ def fan_ins(text: str, most: int) -> list[int]:
 
 
 def _last_link(topology: Topology, host: str) -> Link:
-    nic = topology.interfaces_of[host][0]
-    return next(link for link in topology.links if nic in (link.a, link.b))
+    return topology.link_of[topology.interfaces_of[host][0].name]
 
 
 def _drops(after: Mapping[str, Counters], before: Mapping[str, Counters]) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import Field
 
-from controller.port_policies.base_rtt import base_rtt_ns
+from controller.port_policies.base_rtt import bdp_bytes
 from experiments.experiment import Experiment, main
 from experiments.lab import Lab
 from experiments.ports_in_force import PortsInForce
@@ -142,7 +142,7 @@ def _claim_of_thresholds(lab: Lab, sweep: Sequence[tuple[float, Flows]]) -> None
 
 def _bdp_bytes(lab: Lab) -> int:
     nic = next(lab.topology.host_interfaces())
-    return lab.topology.link_of[nic.name].rate_bps * base_rtt_ns(lab.topology) // (8 * 10**9)
+    return bdp_bytes(lab.topology, lab.topology.link_of[nic.name].rate_bps)
 
 
 EXPERIMENT = Experiment(

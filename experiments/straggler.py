@@ -93,8 +93,6 @@ def run(lab: Lab, settings: Settings) -> None:
     """One job per case."""
     from experiments.training.data_parallel import Plan
 
-    if settings.width % settings.heads:
-        raise UserError(f"--set heads={settings.heads} does not divide width={settings.width}")
     for case in settings.cases:
         if case not in CASES:
             raise UnknownName("case", case, dict.fromkeys(CASES))

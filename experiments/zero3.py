@@ -28,11 +28,11 @@ from experiments.lab import Lab
 from experiments.settings import Flops, Integers, Words, written
 from experiments.settings import Settings as BaseSettings
 from experiments.training import pipeline
-from experiments.training.accounting import account, summary
+from experiments.training.accounting import account, length, summary, union, without
 from experiments.training.device import Device
 from experiments.training.shape import Shape
 from experiments.training.timeline import Kind
-from topologies.errors import UnknownName, UserError
+from topologies.errors import UnknownName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,8 +68,6 @@ def run(lab: Lab, settings: Settings) -> None:
     """One job per way and prefetch depth."""
     from experiments.training.data_parallel import Plan
 
-    if settings.width % settings.heads:
-        raise UserError(f"--set heads={settings.heads} does not divide width={settings.width}")
     for way in settings.ways:
         if way not in WAYS:
             raise UnknownName("way", way, dict.fromkeys(WAYS))
@@ -96,7 +94,7 @@ def _measure(
     trained = _train(lab, plan, device, way, prefetch)
     sent = sum(each.payload_bytes for each in trained)
     records = [each.steps for each in trained]
-    lab.add_busy_ns(max(each.steps[-1].end_ns for each in trained) - min(each.steps[0].start_ns for each in trained))
+    lab.add_busy_ns(pipeline.span_ns(records))
     accounts = account(records)
     if way != "fsdp":
         lab.sections.setdefault("steps", []).extend(
@@ -129,8 +127,6 @@ def _train(lab: Lab, plan: "Plan", device: Device, way: str, prefetch: int) -> "
 
 def _exposed_gathers_ns(trained: "Sequence[Trained]") -> float:
     """Per step and rank: time in gathers that no computing hides."""
-    from experiments.training.accounting import length, union, without
-
     found = []
     for each in trained:
         for step in (record for record in each.steps if record.number >= 0):

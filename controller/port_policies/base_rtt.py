@@ -28,6 +28,11 @@ def _time(topology: Topology, link: Link) -> Fraction:
     return link.delay_ns + Fraction((topology.mtu + 14) * 8 * 10**9, link.rate_bps)
 
 
+def bdp_bytes(topology: Topology, rate_bps: int) -> int:
+    """Bandwidth-delay product: what a port of this rate sends in a base round trip."""
+    return rate_bps * base_rtt_ns(topology) // (8 * 10**9)
+
+
 def _slowest_to(topology: Topology, leaf: str) -> Mapping[str, Fraction]:
     """Switch -> time of the slowest of its shortest paths to `leaf`."""
     hops = distances(topology, leaf)

@@ -51,6 +51,11 @@ def step_ns(records: Sequence[Sequence[StepRecord]]) -> float:
     return float(mean([*gaps, ends[-1] - starts[-1]]))
 
 
+def span_ns(records: Sequence[Sequence[StepRecord]]) -> int:
+    """From the first rank's first step, warm-up included, to the last rank's end."""
+    return max(steps[-1].end_ns for steps in records) - min(steps[0].start_ns for steps in records)
+
+
 def buckets(records: Sequence[Sequence[StepRecord]]) -> tuple[list[float], list[int]]:
     """When each bucket of a step was ready (mean) and its size, in the order in which they were sent.
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from topologies.errors import UserError
+
 VOCABULARY = 256
 """Bytes are the tokens."""
 
@@ -14,6 +16,11 @@ class Shape:
     width: int
     heads: int
     context: int
+
+    def __post_init__(self) -> None:
+        """Raises UserError in the words of the settings that shapes are made of."""
+        if self.width % self.heads:
+            raise UserError(f"--set heads={self.heads} does not divide width={self.width}")
 
     @property
     def parameters(self) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.port_policies.base_rtt import base_rtt_ns
+from controller.port_policies.base_rtt import bdp_bytes
 from experiments.lab import Lab
 from topologies.model import Link
 
@@ -78,7 +78,6 @@ def first_flight_bytes(each_bytes: int, *, mtu: int, initial_window: int, header
 
 def _claim_of_windows(lab: Lab, table: Sequence[Mapping[str, Any]], link: Link) -> None:
     """All first flights at once: what neither the queue nor the wire can hold is dropped."""
-    bdp_bytes = link.rate_bps * base_rtt_ns(lab.topology) // (8 * 10**9)
     header_bytes = 40 + 12 * (lab.fabric.hosts.timestamps == "on")
     over = [
         line
@@ -92,7 +91,7 @@ def _claim_of_windows(lab: Lab, table: Sequence[Mapping[str, Any]], link: Link) 
             initial_window=lab.fabric.hosts.initial_window,
             header_bytes=header_bytes,
         )
-        > line["room_bytes"] + bdp_bytes
+        > line["room_bytes"] + bdp_bytes(lab.topology, link.rate_bps)
     ]
     if over:
         lab.add_claim(
