@@ -8,7 +8,7 @@ import typer
 
 from experiments.console import Console
 from experiments.experiment import ClockOption, PolicyOption, SeedOption, SetOption, TopologyOption, execute, guarded
-from experiments.request import Request, split_settings
+from experiments.request import Request, named_script, split_settings
 from topologies.errors import MissingFeature, UserError
 
 HELP = """\b
@@ -42,7 +42,7 @@ def _request(
     script = Path(__file__).parent / f"{name}.py"
     return Request(
         experiment=name,
-        script=str(script),
+        script=named_script(script),
         topology=topology,
         policy=policy,
         seed=seed,

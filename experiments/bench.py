@@ -18,7 +18,7 @@ from pydantic import Field
 from experiments.console import Console
 from experiments.experiment import Experiment, execute, main
 from experiments.lab import Lab
-from experiments.request import Request
+from experiments.request import Request, named_script
 from experiments.run_folder import read_json
 from experiments.settings import Settings, Size
 from testbed.workers.rank import Rank
@@ -67,7 +67,10 @@ EXPERIMENT = Experiment(
 def measure(console: Console, *, out: Path | None) -> Iterator[str]:
     """Runs the benchmark; lines for people."""
     request = Request(
-        experiment=EXPERIMENT.name, script=str(Path(__file__)), topology=EXPERIMENT.topology, policy=EXPERIMENT.policy
+        experiment=EXPERIMENT.name,
+        script=named_script(Path(__file__)),
+        topology=EXPERIMENT.topology,
+        policy=EXPERIMENT.policy,
     )
     folder = execute(EXPERIMENT, request, out=out)
     hops = read_json(folder.results)["packet_hops"]

@@ -22,7 +22,7 @@ from experiments import run_folder
 from experiments.console import Console, fail
 from experiments.failure_schedule import read_failures
 from experiments.port_plan import PortSettings
-from experiments.request import HOST_PREFIX, PORT_PREFIX, Clock, Request, read_policy_file, split_settings
+from experiments.request import HOST_PREFIX, PORT_PREFIX, Clock, Request, named_script, read_policy_file, split_settings
 from experiments.settings import Settings, describe_settings, parse_settings
 from testbed.host_settings import HostSettings
 from topologies.errors import TestbedError, UserError
@@ -132,7 +132,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
         own, host, port = split_settings(settings)
         request = Request(
             experiment=experiment.name,
-            script=str(script),
+            script=named_script(script),
             topology=topology,
             policy=policy,
             clock=_clock(clock),

@@ -10,6 +10,7 @@ from experiments.run_folder import read_json, write_json
 from topologies.errors import UserError
 
 Clock = Literal["virtual", "real"]
+CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +19,7 @@ class Request:
 
     experiment: str
     script: str
-    """The experiment's file, which the guest runs again."""
+    """The experiment's file, which the guest runs again; in the checkout, where it is there."""
     topology: str
     policy: str
     clock: Clock = "virtual"
@@ -54,6 +55,12 @@ class Request:
     def as_dict(self) -> dict[str, Any]:
         """For the manifest."""
         return dataclasses.asdict(self)
+
+
+def named_script(path: Path) -> str:
+    """A script as a request names it: within the checkout, if it lies there, so that no result knows where that is."""
+    path = path.resolve()
+    return str(path.relative_to(CHECKOUT) if path.is_relative_to(CHECKOUT) else path)
 
 
 HOST_PREFIX = "host."

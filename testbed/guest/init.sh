@@ -28,6 +28,12 @@ cat > /mnt/fstab <<-FSTAB
 FSTAB
 mount -a -T /mnt/fstab
 ln -sf /proc/self/fd dev/fd
+for place in out/.guest/places/*; do  # the project's folders, at paths that are the same everywhere (places.py)
+    source=$(cat "$place" && echo .)
+    bound=testbed/${place##*/}
+    mkdir -p "$bound"
+    mount --bind "/mnt/root${source%.}" "$bound"
+done
 
 # shellcheck disable=SC2016  # expanded by the inner shell
 exec chroot . /bin/sh -c '

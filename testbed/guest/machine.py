@@ -22,12 +22,12 @@ from typing import BinaryIO
 
 from testbed.cache import cache_dir
 from testbed.guest import cpu, kernel, process, terminal
+from testbed.guest.places import CHECKOUT, in_guest, places
 from testbed.guest.virtual_clock import VirtualClock
 from testbed.guest.watch import Watch, with_lines
 from topologies.errors import RunFailed, UserError
 from topologies.units import parse_size
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 CLOCK_START_NS = 1_767_225_600 * 10**9
 """Every guest's wall clock starts at 2026-01-01 00:00 UTC, so that the captures of equal runs carry equal stamps."""
 
@@ -44,7 +44,8 @@ class Boot:
     """One guest: what runs in it, where its output goes, and the machine that it sees."""
 
     command: Sequence[str]
-    """The argument list; runs in the checkout's folder, as the guest's root, with no variable of the caller's."""
+    """The argument list; runs in the checkout's folder, as the guest's root, with no variable of the caller's.
+    Paths in the checkout, the virtual environment and the cache become the guest's (places.py)."""
     run_dir: Path
     """Writable in the guest as /out; what the console prints is appended to its log.txt."""
     seed: int = 1
@@ -192,9 +193,9 @@ def _command_script(request: Boot) -> str:
         "PYTHONPATH": str(CHECKOUT),
         **request.environment,
     }
-    assignments = [f"{name}={value}" for name, value in environment.items()]
-    command = shlex.join(["env", "-i", *assignments, *request.command])
-    where = f"cd {shlex.quote(str(CHECKOUT))}\n"
+    assignments = [f"{name}={in_guest(value)}" for name, value in environment.items()]
+    command = shlex.join(["env", "-i", *assignments, *map(in_guest, request.command)])
+    where = f"cd {in_guest(str(CHECKOUT))}\n"
     if request.interactive:
         # A guest without any timer jumps to the end of time instead of waiting for a key, hence the ticking; and
         # /dev/console cannot be a controlling terminal, which Ctrl-C needs.
@@ -208,8 +209,10 @@ def _exchange(run_dir: Path, request: Boot) -> Iterator[Path]:
     """The folder through which host and guest talk: the init, the command, its exit code; gone afterwards."""
     exchange = run_dir / ".guest"
     shutil.rmtree(exchange, ignore_errors=True)
-    exchange.mkdir(parents=True)
+    (exchange / "places").mkdir(parents=True)
     try:
+        for name, folder in places().items():
+            (exchange / "places" / name).write_text(str(folder), encoding="utf-8")
         shutil.copy(Path(__file__).with_name("init.sh"), exchange / "init")
         (exchange / "init").chmod(0o755)
         (exchange / "command").write_text(_command_script(request), encoding="utf-8")

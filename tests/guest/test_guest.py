@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.guest.machine import CHECKOUT, CLOCK_START_NS, Boot, boot
+from testbed.guest.machine import CLOCK_START_NS, Boot, boot
+from testbed.guest.places import CHECKOUT
 from topologies.errors import RunFailed
 
 Guest = Callable[..., list[str]]
@@ -58,7 +59,7 @@ def test_it_is_root_in_the_checkout_with_nothing_of_the_callers(guest: Guest, mo
     monkeypatch.setenv("SSH_AUTH_SOCK", "/tmp/agent")
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     lines = guest("id -u; pwd; env; cat /proc/sys/kernel/hostname; ip -br link show lo; cat /proc/cmdline")
-    assert lines[:2] == ["0", str(CHECKOUT)]
+    assert lines[:2] == ["0", "/testbed/checkout"]
     assert not [line for line in lines if "SSH" in line or "de_DE" in line or "run, " in line]
     assert "testbed" in lines
     assert [line for line in lines if line.startswith("lo") and "LOOPBACK,UP" in line]

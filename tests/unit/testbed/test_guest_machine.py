@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from testbed.guest import process
-from testbed.guest.machine import CHECKOUT, Boot, boot
+from testbed.guest.machine import Boot, boot
+from testbed.guest.places import CHECKOUT, in_guest
 from topologies.errors import RunFailed, UserError
 
 
@@ -49,13 +50,25 @@ def test_the_command_reaches_the_guest_with_a_fixed_environment(
     kernel: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSH_AUTH_SOCK", "/secret")
-    says(kernel, "sh .guest/command; echo $? > .guest/exit; env")
+    says(kernel, "sed 's,^cd .*,:,' .guest/command | sh; echo $? > .guest/exit; env; cat .guest/command")
     lines: list[str] = []
-    script = 'echo "$0|$1|$PWD"; env; exit 3'
-    assert boot(Boot(command=("sh", "-c", script, "a b", "it's"), run_dir=run_dir), lines.append) == 3
-    assert f"a b|it's|{CHECKOUT}" in lines
-    assert {"PYTHONHASHSEED=0", "HOME=/run/root", f"PYTHONPATH={CHECKOUT}"} <= set(lines)
+    script = 'echo "$0|$1|$2"; env; exit 3'
+    command = ("sh", "-c", script, "a b", "it's", f"{CHECKOUT}/experiments/x.py")
+    assert boot(Boot(command=command, run_dir=run_dir), lines.append) == 3
+    assert "a b|it's|/testbed/checkout/experiments/x.py" in lines
+    assert {"PYTHONHASHSEED=0", "HOME=/run/root", "PYTHONPATH=/testbed/checkout", "cd /testbed/checkout"} <= set(lines)
     assert not [line for line in lines if "SSH" in line]
+
+
+def test_the_guest_names_the_project_s_folders_alike_everywhere(kernel: Path, run_dir: Path) -> None:
+    says(kernel, "cd .guest/places; for each in *; do echo $each $(cat $each); done; echo 0 > ../exit")
+    lines: list[str] = []
+    boot(Boot(command=("true",), run_dir=run_dir), lines.append)
+    cache = kernel.parent / "cache"
+    assert {f"checkout {CHECKOUT}", f"cache {cache}"} <= set(lines)
+    assert in_guest(f"{cache}/bpf-1/selector.o") == "/testbed/cache/bpf-1/selector.o"
+    assert in_guest(sys.executable) == "/testbed/python/bin/python"
+    assert in_guest(f"{CHECKOUT}-2/x") == f"{CHECKOUT}-2/x"
 
 
 def test_the_kernel_gets_no_path_and_the_seed(kernel: Path, run_dir: Path) -> None:
