@@ -92,7 +92,7 @@ def _run(options: argparse.Namespace) -> None:
                 stop,
                 failures.report,
                 paths.use_spec,
-                paths.down_at,
+                paths.down_of,
             )
             framework.hub.spawn(control.serve, undo.enter_context(_control_socket(framework, options.control)))
         framework.hub.spawn(_announce, app)

@@ -41,13 +41,13 @@ class Control:
         stop: Callable[[], None],
         failures: Callable[[], Mapping[str, object]] = dict,
         use: Callable[[str], None] = lambda _spec: None,
-        down_at: Callable[[int], frozenset[str]] = lambda _generation: NOTHING,
+        down_of: Callable[[int], frozenset[str]] = lambda _number: NOTHING,
     ) -> None:
         """`stop` ends the controller; `description` is what `describe` replies, `failures` makes the reply to that.
 
-        `use` puts another policy in force, from now on; `down_at` says what was down in a generation of the selector.
+        `use` puts another policy in force, from now on; `down_of` says which links a record was sent without.
         """
-        self._use, self._down_at = use, down_at
+        self._use, self._down_of = use, down_of
         self._app, self._selector, self._description, self._stop = app, selector, dict(description), stop
         self._verbs: Mapping[str, Callable[[Mapping[str, Any]], dict[str, object]]] = {
             "wait_ready": self._wait_ready,
@@ -101,7 +101,7 @@ class Control:
         end_of = {end.ip: end for end in topology.host_interfaces() if end.ip is not None}
         records = sorted(self._selector.flows(), key=lambda each: tuple(asdict(each.flow).values()))
         return {
-            "flows": [describe_flow(topology, end_of, record, self._down_at(record.generation)) for record in records],
+            "flows": [describe_flow(topology, end_of, record, self._down_of(record.down)) for record in records],
             **asdict(self._selector.counters()),
         }
 

@@ -26,11 +26,8 @@ FADING = 2
 class Selecting(Protocol):
     """What this needs of a selector."""
 
-    generation: int
-    """Of the selection in force: it grows with each."""
-
-    def select(self, selection: Selection) -> None:
-        """Puts it in force."""
+    def select(self, selection: Selection, down: int) -> None:
+        """Puts it in force; `down` numbers what is down meanwhile."""
 
     def flows(self) -> Iterable[FlowRecord]:
         """What was seen."""
@@ -65,8 +62,8 @@ class Paths:
         self._topology, self._selector, self._seed, self._alarm = topology, selector, seed, alarm
         self.policy, self.demand = policy, Demand()
         self._down: frozenset[str] = frozenset()
-        self._downs: dict[int, frozenset[str]] = {}
-        self._selection: Selection | None = None
+        self._downs: list[frozenset[str]] = []
+        self._selection: tuple[Selection, frozenset[str]] | None = None
 
     def use(self, policy: Policy) -> None:
         """From now on."""
@@ -86,9 +83,9 @@ class Paths:
         self._down = down
         self._select(before)
 
-    def down_at(self, generation: int) -> frozenset[str]:
-        """What was down when this selection came into force: marks that it gave mean paths without these links."""
-        return self._downs.get(generation, frozenset())
+    def down_of(self, number: int) -> frozenset[str]:
+        """The set of links of this number: marks given while they were down mean paths without them."""
+        return self._downs[number]
 
     def guard(self, wait_readable: Callable[[int], None]) -> None:
         """Looks at the demand every period, for ever, in a greenlet of its own."""
@@ -100,7 +97,7 @@ class Paths:
                 self._arm()
 
     def _entries(self) -> Mapping[Flow, int]:
-        return {} if self._selection is None else self._selection.exact
+        return {} if self._selection is None else self._selection[0].exact
 
     def _select(self, before: Mapping[Flow, int]) -> None:
         """Flows choose again only where something changed."""
@@ -108,10 +105,11 @@ class Paths:
             Situation(topology=self._topology, seed=self._seed, down=self._down, demand=self.demand.now, before=before)
         )
         # An equal selection on other links is another one: its marks mean other paths.
-        if found != self._selection or self._down != self.down_at(self._selector.generation):
-            self._selector.select(found)
-            self._selection = found
-            self._downs[self._selector.generation] = self._down
+        if (found, self._down) != self._selection:
+            if self._down not in self._downs:
+                self._downs.append(self._down)
+            self._selector.select(found, self._downs.index(self._down))
+            self._selection = found, self._down
 
     def _arm(self) -> None:
         period_ns = self.policy.measures_every_ns

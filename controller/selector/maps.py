@@ -16,8 +16,8 @@ FIRST = bytes(4)
 """The only key of a table of one entry."""
 
 _FLOW_KEY = Struct("=4s4s2s2sI")
-_FLOW_ENTRY = Struct("=IIQQ")
-_SETTINGS = Struct("=4IIIIIQ")
+_FLOW_ENTRY = Struct("=III4xQQ")
+_SETTINGS = Struct("=4IIIIII4xQ")
 _TAKEN_PATH, _TAKEN_ENTRY = Struct("=II"), Struct("=QQ")
 _ROUTE_KEY, _ROUTE, _ROUTES_OF, _LINK = Struct("=II"), Struct("=I4I"), Struct("=II"), Struct("=QQQ")
 _PAIR = Struct("=4s4s")
@@ -39,8 +39,8 @@ class FlowRecord:
     packets: int
     bytes: int
     """Of frames, FCS not included."""
-    generation: int = 0
-    """Of the tables, when the flow last sent on this path."""
+    down: int = 0
+    """The number of the set of links that were down meanwhile, as `Selector.select` was told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +57,15 @@ class Counters:
 
 def flow_record(key: bytes, value: bytes) -> FlowRecord:
     """An entry of `flows`: what went by the flow's present path."""
-    mark, generation, packets, size = _FLOW_ENTRY.unpack(value)
-    return FlowRecord(flow=_flow(key), mark=mark, packets=packets, bytes=size, generation=generation)
+    mark, _generation, down, packets, size = _FLOW_ENTRY.unpack(value)
+    return FlowRecord(flow=_flow(key), mark=mark, packets=packets, bytes=size, down=down)
 
 
 def taken_record(key: bytes, value: bytes) -> FlowRecord:
     """An entry of `taken`: what went by a path that the flow has left."""
     packets, size = _TAKEN_ENTRY.unpack(value)
-    mark, generation = _TAKEN_PATH.unpack(key[_FLOW_KEY.size :])
-    return FlowRecord(flow=_flow(key[: _FLOW_KEY.size]), mark=mark, packets=packets, bytes=size, generation=generation)
+    mark, down = _TAKEN_PATH.unpack(key[_FLOW_KEY.size :])
+    return FlowRecord(flow=_flow(key[: _FLOW_KEY.size]), mark=mark, packets=packets, bytes=size, down=down)
 
 
 def _flow(key: bytes) -> Flow:
@@ -124,11 +124,11 @@ def link(cost_ps: int) -> bytes:
     return _LINK.pack(0, 0, cost_ps)
 
 
-def settings(selection: Selection, generation: int, leaves: int) -> bytes:
+def settings(selection: Selection, generation: int, leaves: int, down: int) -> bytes:
     """The one entry of the settings."""
     gap_ns = NEVER if selection.gap_ns is None else selection.gap_ns
     slots = selection.slots if selection.by_flowlet else 0
-    return _SETTINGS.pack(*selection.seeds, generation, leaves, selection.choice, slots, gap_ns)
+    return _SETTINGS.pack(*selection.seeds, generation, leaves, selection.choice, slots, down, gap_ns)
 
 
 def counters(value: bytes) -> Counters:

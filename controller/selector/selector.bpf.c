@@ -9,8 +9,9 @@
  * Where flowlets are asked for (spreading.h), a flow chooses again after every pause instead.
  *
  * A known flow costs one look-up.  Whatever is no IPv4 keeps mark 0.  `generation` tells flows of before the last change
- * of the tables from those of after: an old one chooses again.  The verdict is always "unspecified": other filters on the
- * same port have their say.
+ * of the tables from those of after: an old one chooses again.  `down` is the number of a set of links that are down: the
+ * same mark means another path when it changes.  The verdict is always "unspecified": other filters on the same port have
+ * their say.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -39,6 +40,8 @@ struct flow_key {
 struct flow_entry {
 	__u32 mark;
 	__u32 generation;
+	__u32 down;
+	__u32 unused;
 	__u64 packets;
 	__u64 bytes; /* of frames, without FCS */
 };
@@ -54,6 +57,8 @@ struct settings {
 	__u32 leaves;
 	__u32 choice; /* spreading.h */
 	__u32 slots; /* of the flowlet table that are in use; 0: a flow keeps its path */
+	__u32 down;
+	__u32 unused;
 	__u64 gap_ns;
 };
 
@@ -66,7 +71,7 @@ struct counters {
 struct taken_key {
 	struct flow_key flow;
 	__u32 mark;
-	__u32 generation; /* that the flow was of when it left the path */
+	__u32 down;
 };
 
 struct taken_entry {
@@ -281,6 +286,7 @@ static __noinline int count_new(struct __sk_buff *skb, const struct flow_key *fl
 		return TC_ACT_UNSPEC;
 	entry.mark = settings.slots ? flowlet_path(flow, skb->len) : select_path(flow);
 	entry.generation = settings.generation;
+	entry.down = settings.down;
 	entry.packets = packets;
 	entry.bytes = skb->len;
 	skb->mark = entry.mark;
@@ -299,7 +305,7 @@ static __noinline int change_path(const struct flow_key *flow, struct flow_entry
 		return 0;
 	key.flow = *flow;
 	key.mark = known->mark;
-	key.generation = known->generation;
+	key.down = known->down;
 	before = bpf_map_lookup_elem(&taken, &key);
 	if (before) {
 		before->packets += known->packets;
@@ -311,6 +317,7 @@ static __noinline int change_path(const struct flow_key *flow, struct flow_entry
 			__sync_fetch_and_add(&counters.unrecorded, known->packets);
 	}
 	known->mark = mark;
+	known->down = settings.down;
 	known->packets = known->bytes = 0;
 	return 0;
 }
@@ -330,7 +337,7 @@ int select_by_hash(struct __sk_buff *skb)
 	if (settings.slots || known->generation != settings.generation) {
 		__u32 mark = settings.slots ? flowlet_path(&flow, skb->len) : select_path(&flow);
 
-		if (mark != known->mark)
+		if (mark != known->mark || known->down != settings.down)
 			change_path(&flow, known, mark);
 		known->generation = settings.generation;
 	}

@@ -33,7 +33,7 @@ class Selector:
         self._leaves = {name: at for at, name in enumerate(dict.fromkeys(leaf_of.values()))}
         self._entries: dict[str, set[bytes]] = {maps.ASSIGNED: set(), maps.EXACT: set(), maps.ROUTES: set()}
         self.generation = 0
-        """Counts changes of the tables."""
+        """Counts changes of the tables: a flow of an earlier one chooses again."""
         self._attached: set[str] = set()
         self._undo = ExitStack()
         try:
@@ -66,8 +66,12 @@ class Selector:
         """Detaches from every port and unloads."""
         self._undo.close()
 
-    def select(self, selection: Selection) -> None:
-        """Puts a policy in force; flows under way choose again with their next packet."""
+    def select(self, selection: Selection, down: int = 0) -> None:
+        """Puts a policy in force; flows under way choose again with their next packet.
+
+        `down` numbers the set of links that are down from now on: what a flow sends under one number is counted apart
+        from what it sends under another, even where its mark is the same.
+        """
         for at, (source, destination) in enumerate(product(self._leaves, repeat=2)):
             widths = maps.packed_widths(selection.widths.get((source, destination), NO_CHOICE))
             libbpf.update(self._table(maps.WIDTHS), maps.number(at), widths)
@@ -78,7 +82,7 @@ class Selector:
         self._write(maps.EXACT, {maps.flow_key(flow): maps.number(mark) for flow, mark in selection.exact.items()})
         self._write(maps.ROUTES, dict(self._routes(selection)))
         self.generation += 1
-        settings = maps.settings(selection, self.generation, len(self._leaves))
+        settings = maps.settings(selection, self.generation, len(self._leaves), down)
         libbpf.update(self._table(maps.SETTINGS), maps.FIRST, settings)
 
     def _routes(self, selection: Selection) -> Iterator[tuple[bytes, bytes]]:
@@ -120,10 +124,10 @@ class Selector:
         left: dict[tuple[Flow, int, int], maps.FlowRecord] = {}
         for key, value in libbpf.entries(self._table(maps.TAKEN), maps.TAKEN_KEY_BYTES, maps.TAKEN_ENTRY_BYTES):
             record = maps.taken_record(key, value)
-            left[record.flow, record.mark, record.generation] = record
+            left[record.flow, record.mark, record.down] = record
         for key, value in libbpf.entries(self._table(maps.FLOWS), maps.FLOW_KEY_BYTES, maps.FLOW_ENTRY_BYTES):
             now = maps.flow_record(key, value)
-            before = left.pop((now.flow, now.mark, now.generation), None)
+            before = left.pop((now.flow, now.mark, now.down), None)
             if before is not None:
                 now = replace(now, packets=now.packets + before.packets, bytes=now.bytes + before.bytes)
             yield now

@@ -63,9 +63,8 @@ def test_the_table_of_paths_names_the_links_that_carried_each_flow(down_and_up: 
     uplinks = {link.name: link for link in down_and_up.results.links if ">spine" in link.name}
     assert {name.partition("-")[0] for name in uplinks} == {"leaf1", "leaf2"}
     for name, link in uplinks.items():
-        assert told[name.partition(">")[0]] == pytest.approx(link.tx_bytes, rel=0.1), (
-            name
-        )  # lost ones are told, not sent
+        # lost ones are told, not sent
+        assert told[name.partition(">")[0]] == pytest.approx(link.tx_bytes, rel=0.02), name
 
 
 def test_the_paths_come_back_with_the_switch(down_and_up: Run) -> None:

@@ -130,6 +130,18 @@ def test_flows_choose_again_after_a_change_and_count_on_each_path(load: Load) ->
     assert counted == {chosen.mark(FLOW, LEAF_OF): 1 for chosen in (before, after)}
 
 
+def test_a_mark_that_stays_the_same_is_counted_apart_for_every_set_of_dead_links(load: Load) -> None:
+    """The same digits lead elsewhere once a link is down; a selection anew on the same links makes no further line."""
+    selector = load(LEAF_OF)
+    chosen = Selection(seeds=derive_seeds("x"), widths={}, assigned={(H1, H5): 7})
+    for down, packets in ((0, 1), (0, 2), (1, 4), (1, 8), (0, 16)):
+        selector.select(chosen, down)
+        for _ in range(packets):
+            assert mark_given(selector, frame(FLOW)) == 7
+    assert {record.down: record.packets for record in selector.flows()} == {0: 1 + 2 + 16, 1: 4 + 8}
+    assert len(list(selector.flows())) == 2
+
+
 def test_what_a_change_no_longer_assigns_or_widens_is_forgotten(load: Load) -> None:
     selector = load(LEAF_OF)
     selector.select(replace(selection(255, 1), assigned={(H1, H5): 0x0700}))
