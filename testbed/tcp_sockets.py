@@ -13,8 +13,8 @@ SOCK_DIAG_BY_FAMILY = 20
 ESTABLISHED = 1
 INFO, _CONG = 2, 4
 """INET_DIAG_INFO and INET_DIAG_CONG of linux/inet_diag.h."""
-_OPTIONS_OFFSET, _RETRANSMISSIONS_OFFSET = 5, 100
-"""In struct tcp_info: tcpi_options and tcpi_total_retrans."""
+_OPTIONS_OFFSET, _RETRANSMISSIONS_OFFSET, _ACKED_OFFSET = 5, 100, 120
+"""In struct tcp_info: tcpi_options, tcpi_total_retrans and tcpi_bytes_acked."""
 _OPT_ECN, _OPT_ECN_SEEN = 8, 16
 
 
@@ -33,6 +33,8 @@ class TcpSocket:
     """At least one packet came in that could have been marked."""
     retransmissions: int
     """Segments sent again so far."""
+    acked_bytes: int
+    """Payload that has arrived at the other end so far, each byte once; the SYN counts as one."""
 
     @property
     def name(self) -> str:
@@ -63,4 +65,5 @@ def decode(payload: bytes) -> TcpSocket:
         ecn=bool(info[_OPTIONS_OFFSET] & _OPT_ECN),
         ect_seen=bool(info[_OPTIONS_OFFSET] & _OPT_ECN_SEEN),
         retransmissions=struct.unpack_from("=I", info, _RETRANSMISSIONS_OFFSET)[0],
+        acked_bytes=struct.unpack_from("=Q", info, _ACKED_OFFSET)[0],
     )

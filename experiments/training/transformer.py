@@ -71,13 +71,18 @@ class Block(nn.Module):
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """(batch, context, width) -> the same shape."""
+        values = self.attend(values)
+        fed: torch.Tensor = self.feed_out(functional.gelu(self.feed_in(self.norm_feed(values))))
+        return values + fed
+
+    def attend(self, values: torch.Tensor) -> torch.Tensor:
+        """The first half: the values and what attention adds to them."""
         rows, length, width = values.shape
         split = self.attention_in(self.norm_attention(values)).view(rows, length, 3, self.heads, width // self.heads)
         query, key, value = (each.transpose(1, 2) for each in split.unbind(2))
         seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        values = values + self.attention_out(seen.transpose(1, 2).reshape(rows, length, width))
-        fed: torch.Tensor = self.feed_out(functional.gelu(self.feed_in(self.norm_feed(values))))
-        return values + fed
+        found: torch.Tensor = values + self.attention_out(seen.transpose(1, 2).reshape(rows, length, width))
+        return found
 
 
 class Head(nn.Module):

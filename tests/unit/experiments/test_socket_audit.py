@@ -13,6 +13,7 @@ def reading(cc: str = "dctcp", *, ecn: bool = True, sport: int = 5001) -> TcpSoc
     info = bytearray(232)
     info[5] = 8 | 16 if ecn else 2
     struct.pack_into("=I", info, 100, 17)
+    struct.pack_into("=Q", info, 120, 1 << 40)
     addresses = socket.inet_aton("10.0.1.1").ljust(16, b"\0") + socket.inet_aton("10.0.2.5").ljust(16, b"\0")
     head = struct.pack("=BBBB", socket.AF_INET, 1, 0, 0) + struct.pack("!HH", sport, 40_000) + addresses
     head = head.ljust(72, b"\0")
@@ -23,6 +24,7 @@ def test_a_reading_is_decoded() -> None:
     found = reading()
     assert found.name == "10.0.1.1:5001-10.0.2.5:40000"
     assert (found.cc, found.ecn, found.ect_seen, found.retransmissions) == ("dctcp", True, True, 17)
+    assert found.acked_bytes == 1 << 40
     assert not reading(ecn=False).ecn
 
 
