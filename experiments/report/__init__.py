@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from experiments.report import measurements, network, page
+from experiments.report.bottlenecks import bottleneck_summary
+from experiments.report.figure import Run
 from experiments.report.series import read_series
 from experiments.results import read_results
 from experiments.run_folder import RunFolder, read_json
@@ -19,6 +21,9 @@ def tables(folder: RunFolder) -> Iterator[str]:
         yield table.text() + "\n"
     for table in measurements.own_tables(results):
         yield table.text() + "\n"
+    waited_for = bottleneck_summary(Run(results, topology, read_series(folder.path / "series")))
+    if waited_for is not None:
+        yield waited_for.text() + "\n"
     if results.links:
         yield network.links_table(results.links, topology, most=BUSIEST_SHOWN).text() + "\n"
     if results.claims:

@@ -45,7 +45,7 @@ class Bins:
 def bin_ports(ports: Columns, topology: Topology, *, most: int = MOST) -> Bins | None:
     """Steps over the time in which nearly all bytes were sent; None where none was."""
     times = ports["time_ns"]
-    groups = dict(_by_interface(ports, topology))
+    groups = dict(by_interface(ports, topology))
     window = _active(ports, groups)
     if window is None:
         return None
@@ -69,7 +69,7 @@ def bin_ports(ports: Columns, topology: Topology, *, most: int = MOST) -> Bins |
     )
 
 
-def _by_interface(ports: Columns, topology: Topology) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def by_interface(ports: Columns, topology: Topology) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Name -> rows in time order, for interfaces of the fabric, in the fabric's order."""
     number, names = coded(ports["interface"])
     order = np.argsort(number, kind="stable")

@@ -10,6 +10,7 @@ from typing import Any
 import jinja2
 
 from experiments.report import bars, measurements, network
+from experiments.report.bottlenecks import bottleneck_table
 from experiments.report.figure import Absent, Figure, Run
 from experiments.report.figures import FIGURES
 from experiments.report.figures.fabric import draw_fabric
@@ -50,7 +51,11 @@ def render(
             picture=draw_fabric(run),
             inside=[figure for figure in drawn if isinstance(figure, Figure)],
             absent=[figure for figure in drawn if isinstance(figure, Absent)],
-            measured=[*measurements.nccl_tables(results.rows), *measurements.own_tables(results)],
+            measured=[
+                *measurements.nccl_tables(results.rows),
+                *measurements.own_tables(results),
+                *filter(None, [bottleneck_table(run)]),
+            ],
             figures=bars.figures(results),
             links=network.links_table(results.links, topology, most=LINKS_SHOWN) if results.links else None,
             paths=network.paths_table(results.paths, topology, most=PATHS_SHOWN) if results.paths else None,

@@ -48,6 +48,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "ranks": ("job", "rank", "host", "kind", "name", "step", "start_ns", "end_ns"),
 }
 """What a report needs of each file; a file may have more."""
+WELCOME: Mapping[str, tuple[str, ...]] = {"ports": ("sending_ns",)}
+"""What runs of an earlier version lack: what is drawn from it is left out for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +92,9 @@ def _read(path: Path, columns: tuple[str, ...]) -> Columns:
         raise UserError(
             f"{path} has no column {', '.join(lacking)}; experiments/series/schema.py says what it must have"
         )
-    table = file.read(columns=list(columns))
-    return {name: _values(table.column(name)) for name in columns}
+    names = [*columns, *(name for name in WELCOME.get(path.stem, ()) if name in file.schema_arrow.names)]
+    table = file.read(columns=names)
+    return {name: _values(table.column(name)) for name in names}
 
 
 def _values(column: "pa.ChunkedArray[Any]") -> NDArray[Any]:

@@ -4,6 +4,7 @@
     incast      several hosts send to one, and its last port drops, marks, pauses or queues
     straggler   one rank comes last to collectives, and others wait for it
     halting     how long ranks that compute stand still for the network or for each other
+    bottleneck  which link, and which queue, the bytes of training steps waited for
     stall       nothing moves although ranks communicate
     losses      where packets were dropped
 
@@ -17,6 +18,7 @@ from math import ceil
 import numpy as np
 
 from experiments.report.axes import BYTES, TIMES, scaled
+from experiments.report.bottlenecks import sentences
 from experiments.report.figure import Run
 from experiments.report.waits import Waits, all_communicate, job_waits
 from experiments.results import FlowPath, LinkUse
@@ -47,7 +49,15 @@ class Finding:
 
 def summary(run: Run) -> list[Finding]:
     """All that can be said, the network first."""
-    finders: Sequence[Callable[[Run], Iterable[Finding]]] = (busiest, collisions, incasts, losses, stragglers, stalls)
+    finders: Sequence[Callable[[Run], Iterable[Finding]]] = (
+        busiest,
+        collisions,
+        incasts,
+        losses,
+        stragglers,
+        bottlenecks,
+        stalls,
+    )
     return [finding for finder in finders for finding in finder(run)]
 
 
@@ -168,6 +178,12 @@ def _of_job(waits: Waits) -> Iterator[tuple[str, str]]:
     if waits.halted:
         mean = sum(waits.halted.values()) / len(waits.halted)
         yield "halting", f"Of a step, ranks stood still {mean:.0%}: for the network or for each other."
+
+
+def bottlenecks(run: Run) -> Iterator[Finding]:
+    """Per job that trains: the link that the bytes of its steps waited for, if it was one."""
+    for text in sentences(run):
+        yield Finding(kind="bottleneck", text=text)
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:

@@ -34,15 +34,11 @@ class Waits:
 
 def job_waits(ranks: Columns, job: int) -> Waits | None:
     """None for a job without steps of compute that all its ranks share."""
-    rows = np.flatnonzero((ranks["job"] == job) & np.isin(ranks["kind"], KINDS) & (ranks["step"] >= 0))
-    if not len(rows) or not (ranks["kind"][rows] == Kind.COMPUTE.value).any():
+    rows = _rows(ranks, job)
+    records = job_records(ranks, job)
+    if records is None:
         return None
-    found = step_records(ranks, rows)
-    numbers = sorted(set.intersection(*(set(steps) for steps in found.values())))
-    if not numbers:
-        return None
-    members = sorted(found)
-    records = [[found[rank][number] for number in numbers] for rank in members]
+    members = sorted(set(ranks["rank"][rows].tolist()))
     accounts = account(records)
     total = {rank: sum(record.end_ns - record.start_ns for record in records[at]) for at, rank in enumerate(members)}
     blame = held_up_ns(records)
@@ -57,6 +53,21 @@ def job_waits(ranks: Columns, job: int) -> Waits | None:
         held_up={rank: blame[at] / mean_ns for at, rank in enumerate(members)},
         halted={rank: exposed[rank] / max(1, total[rank]) for rank in members},
     )
+
+
+def job_records(ranks: Columns, job: int) -> list[list[StepRecord]] | None:
+    """By rank in order, and by step, of the measured steps that all ranks took part in; None where there is none."""
+    rows = _rows(ranks, job)
+    if not len(rows) or not (ranks["kind"][rows] == Kind.COMPUTE.value).any():
+        return None
+    found = step_records(ranks, rows)
+    numbers = sorted(set.intersection(*(set(steps) for steps in found.values())))
+    return [[found[rank][number] for number in numbers] for rank in sorted(found)] if numbers else None
+
+
+def _rows(ranks: Columns, job: int) -> NDArray[np.int64]:
+    """Of the intervals of measured steps."""
+    return np.flatnonzero((ranks["job"] == job) & np.isin(ranks["kind"], KINDS) & (ranks["step"] >= 0))
 
 
 def all_communicate(ranks: Columns, job: int) -> list[Span]:

@@ -29,7 +29,7 @@ from testbed.sampler import Sampler, Series
 ABOUT: Final = "about.json"
 IDLE_PERIOD_NS: Final = 10**12
 """Longer than any run: nothing is read before it is told to rest."""
-_PORT_FIELDS: Final = ("queue_bytes", "peak_bytes", "delivered_bytes", "delivered_packets")
+_PORT_FIELDS: Final = ("queue_bytes", "peak_bytes", "delivered_bytes", "delivered_packets", "busy_ns")
 _DROPS: Final = tuple(f"dropped_packets_{cause}" for cause in ("egress", "shared", "headroom", "watchdog", "flush"))
 _SUMS: Final[Mapping[str, tuple[str, ...]]] = {
     "marked_packets": ("marked",),
@@ -145,6 +145,7 @@ def _whole(series: Series, number: int, start_ns: int) -> Arrays:
         "queue_max_bytes": series["peak_bytes"],
         "sent_bytes": series["delivered_bytes"],
         "sent_packets": series["delivered_packets"],
+        "sending_ns": series["busy_ns"],
         **{key: _sum([series.total(name) for name in fields]) for key, fields in _SUMS.items()},
     }
 
@@ -163,5 +164,6 @@ def _of_class(series: Series, index: int, number: int, start_ns: int) -> Arrays:
         "time_ns": (series["now_ns"] - start_ns)[used],
         "interface": np.full(length, number, dtype=np.int32),
         "class": np.full(length, index, dtype=np.int8),
+        "sending_ns": np.zeros(length, dtype=np.int64),
         **{key: column[used] for key, column in values.items()},
     }

@@ -37,6 +37,10 @@ PORTS: Final = _schema(
         "queue_max_bytes": (pa.int64(), "most that waited at once since the sample before"),
         "sent_bytes": (pa.int64(), "whole port: has left it, pauses included; class: serialisation has begun"),
         "sent_packets": (pa.int64(), "the same"),
+        "sending_ns": (
+            pa.int64(),
+            "time in which the port was serialising; of a class: 0, a port keeps one such clock",
+        ),
         "marked_packets": (pa.int64(), "ECT made CE here"),
         "dropped_packets": (pa.int64(), "refused or flushed by this port, all causes"),
         "pauses_sent": (pa.int64(), "PFC XOFF frames, refreshes included"),

@@ -118,6 +118,17 @@ def _last_to_begin(across: Sequence[StepRecord]) -> Mapping[str, int]:
     return begun
 
 
+def under_way(across: Sequence[StepRecord]) -> list[Span]:
+    """When bytes of a step were under way: all ranks had begun a collective, and not all had ended it."""
+    begun = _last_to_begin(across)
+    return union(
+        (begun[each.name], each.end_ns)
+        for record in across
+        for each in record.intervals
+        if each.kind is Kind.COMMUNICATION
+    )
+
+
 def _account(rank: int, record: StepRecord, begun: Mapping[str, int]) -> StepAccount:
     compute = union((each.start_ns, each.end_ns) for each in record.intervals if each.kind is Kind.COMPUTE)
     messages = [each for each in record.intervals if each.kind is Kind.COMMUNICATION]

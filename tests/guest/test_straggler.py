@@ -72,3 +72,13 @@ def test_the_reports_words_name_the_slow_device_and_what_it_costs(done: Run) -> 
     assert told[1] == pytest.approx(sum(waited) / 2, abs=0.011)
     assert told[0] > 0.2
     assert not {cases.index(case) + 1 for case in ("healthy", "nic")} & set(said)
+
+
+def test_the_reports_words_name_the_slow_link_where_nobody_comes_late(done: Run) -> None:
+    """Jobs are cases in order; a slow device is no bottleneck of the network."""
+    cases = [case["case"] for case in done.results.sections["cases"]]
+    said = {int(text.split()[1].rstrip(":")): text for text in done.words["bottleneck"]}
+    named = {cases[job - 1]: text for job, text in said.items() if "was the bottleneck: it sent" in text}
+    assert set(named) == {"nic"}
+    assert f"(link {LINK}) was the bottleneck" in named["nic"]
+    assert f"at {100 * SHARE:g} Gb/s, where others send at 100" in named["nic"]

@@ -53,3 +53,17 @@ def test_sharding_sends_twice_or_one_and_a_half_times_the_bytes(run_experiment: 
     claims = held(results)
     assert sum("bytes sent against data parallelism" in claim for claim in claims) == 5
     assert {row["way"] for row in results.sections["sharding"]} == {"ddp", "gloo", "direct", "fsdp"}
+
+
+def test_a_slow_nic_is_named_with_its_link_speed_and_what_it_costs(run_experiment: RunExperiment) -> None:
+    """One rank at half its NIC's rate slows the ring for everybody: no rank comes late, but a port is always busy."""
+    keys = ("layers=1", "width=192", "steps=2", "overlap=off")
+    options = [word for key in keys for word in ("--set", key)]
+    slow = ("--failure", "at 0ms link h2-s1 rate 50G")
+    done = run_experiment("ddp", "--topology", "star:hosts=3", *options, *slow).succeeded()
+    said = [text for text in done.words["bottleneck"] if text.startswith("Job 1:")]
+    assert len(said) == 1
+    assert "In 2 of 2 steps " in said[0]
+    assert "(link h2-s1) was the bottleneck" in said[0]
+    assert "at 50 Gb/s, where others send at 100" in said[0]
+    assert "straggler" not in done.words

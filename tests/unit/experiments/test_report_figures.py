@@ -129,7 +129,7 @@ def test_what_a_report_needs_is_what_the_schema_says() -> None:
 
 def test_files_of_the_schema_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "series").mkdir()
-    row = {**port("s1-eth1", 7, sent_bytes=9), "sent_packets": 1}
+    row = {**port("s1-eth1", 7, sent_bytes=9), "sent_packets": 1, "sending_ns": 0}
     table = pa.Table.from_pylist([row], schema=schema.PORTS)
     pq.write_table(table, tmp_path / "series" / "ports.parquet")
     ports = read(tmp_path).ports

@@ -73,7 +73,9 @@ def _series(interface: str) -> Series:
     names = ("queue_bytes", "peak_bytes", "sent_bytes", "sent_packets", "marked", "pauses_sent", "pauses_received")
     drops = tuple(f"dropped_packets_{cause}" for cause in ("egress", "shared", "headroom", "watchdog", "flush"))
     used = {**dict.fromkeys((*names, *drops, "paused_ns"), zeros), "sent_bytes": np.array([0, 5]), drops[1]: ones * 3}
-    return Series(interface=interface, start_ns=100, port={**port, "delivered_packets": ones}, classes={2: used})
+    return Series(
+        interface=interface, start_ns=100, port={**port, "delivered_packets": ones, "busy_ns": ones}, classes={2: used}
+    )
 
 
 def test_files_are_as_the_schema_says(tmp_path: Path) -> None:
