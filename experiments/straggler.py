@@ -4,19 +4,23 @@
     rank 1  [ forward, backward ][ ring all-reduce ]        device      one computes `slowdown` times as long
     rank 2  [ forward, backward              ][ ... ]       jitter      one takes now longer, now shorter
     rank 3  [ forward, backward ][ ring all-reduce ]        nic         the link of one host has `share` of its rate
+    rank 4  [ forward, backward ][ ring all-reduce ]        nic_jitter  it goes back and forth, down to `dip` of it
 
 Real: DDP's training step on gloo, without overlap, so that waiting shows.  Modelled: the GPU's time, slept; a slow NIC
-is the port of the host and the switch's port towards it, told another rate while the fabric stands.
+is the port of the host and the switch's port towards it, told another rate while the fabric stands, or, where it
+jitters, while traffic runs (experiments/training/unsteady_link.py).
 
     ./run experiments/straggler.py
     ./run experiments/straggler.py --topology star:hosts=16 --set cases=healthy,nic --set share=0.25
 
 Expected: a slow device costs every step its extra time; half the rate makes the ring take twice as long for every rank.
-A slow or jittery device is named by its late arrivals, a slow NIC by the time its port spends sending (counters).
+A slow or jittery device is named by its late arrivals, a slow or jittery NIC by the time its port spends sending
+(counters), because a ring ends for everybody at once: nobody arrives late at the next collective.  What tells the two
+NICs apart is the speed of the port from sample to sample.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import TYPE_CHECKING, cast
@@ -25,28 +29,38 @@ from pydantic import Field
 
 from experiments.experiment import Experiment, main
 from experiments.lab import Lab
-from experiments.settings import Flops, Words, written
+from experiments.settings import Delay, Flops, Words, written
 from experiments.settings import Settings as BaseSettings
 from experiments.training import pipeline
-from experiments.training.accounting import StepAccount, account, summary
+from experiments.training.accounting import StepAccount, account, summary, union
 from experiments.training.device import Device
-from experiments.training.diagnosis import LATE, PortUse, held_up_ns, late_ranks, longer_compute_ns, slow_links
+from experiments.training.diagnosis import (
+    LATE,
+    PortUse,
+    held_up_ns,
+    late_ranks,
+    longer_compute_ns,
+    slow_links,
+    speeds_gbps,
+)
 from experiments.training.shape import Shape
+from experiments.training.timeline import Kind
+from experiments.training.unsteady_link import Dips, unsteady_link
 from testbed.port.fabric_port import FabricPort
-from testbed.sampler import Sampler
+from testbed.sampler import Sampler, Series
 from topologies.errors import UnknownName, UserError
 from topologies.model import Interface
 
 if TYPE_CHECKING:
     from experiments.training.data_parallel import Plan, Trained
 
-CASES = ("healthy", "device", "jitter", "nic")
+CASES = ("healthy", "device", "jitter", "nic", "nic_jitter")
 BAND = 0.10
 """Of a step against what its parts say, as in ddp.py."""
 RING_BAND = 0.15
 """Of the ring's slow-down against 1 / share: latency does not grow with a lower rate, queues do."""
-PERIOD_NS = 1_000_000
-"""Between two samples of the ports' counters; the first and the last are used."""
+PERIOD_NS = 100_000
+"""Between two samples of the ports' counters."""
 SHOWN = 4
 """Ports per case in the report: those that were sending longest."""
 
@@ -59,6 +73,10 @@ class Settings(BaseSettings):
     slowdown: float = Field(default=2.0, gt=1, description="of the device in case device")
     jitter: float = Field(default=0.5, gt=0, description="standard deviation of each of its durations in case jitter")
     share: float = Field(default=0.5, gt=0, lt=1, description="of the rate of its link in case nic")
+    dip: float = Field(default=0.25, gt=0, lt=1, description="of the rate of its link at its slow times, nic_jitter")
+    flicker: Delay = Field(
+        default=written("1ms"), gt=0, description="how long it stays fast or slow (mean), nic_jitter"
+    )
     layers: int = Field(default=3, ge=1, description="blocks of the transformer")
     width: int = Field(default=192, ge=8, description="of its vectors; 3 layers of 192 are 6 MB of gradient")
     heads: int = Field(default=4, ge=1, description="of its attention; divides the width")
@@ -79,6 +97,8 @@ class Found:
     accounts: Sequence[StepAccount]
     held_up_ns: Mapping[int, int]
     ports: Sequence[PortUse]
+    full_rate_ns: float
+    """Per step: what the victim's communication would have taken had its NIC kept its rate."""
     late: Sequence[str]
     """Hosts named for coming last, the worst first."""
     slow: Sequence[PortUse]
@@ -122,29 +142,47 @@ def _measure(lab: Lab, plan: "Plan", settings: Settings, case: str, victim: str)
     device = Device(flop_per_s=settings.device, seed=lab.seed)
     odd = {"device": replace(device, slowdown=settings.slowdown), "jitter": replace(device, jitter=settings.jitter)}
     devices = [odd.get(case, device) if host == victim else device for host in hosts]
-    with link_at(lab, victim, settings.share if case == "nic" else 1.0):
-        ends = [end.name for host in hosts for end in _ends(lab, host)]
-        with Sampler(lab.fabric, interfaces=ends, period_ns=PERIOD_NS) as sampler:
-            trained = cast("list[Trained]", lab.job(train, plan, devices))
+    ends = [(host, end.name) for host in hosts for end in _ends(lab, host)]
+    sampler = Sampler(lab.fabric, interfaces=[name for _, name in ends], period_ns=PERIOD_NS)
+    with _nic(lab, settings, case, victim) as dips, sampler:
+        trained = cast("list[Trained]", lab.job(train, plan, devices))
     series = sampler.series()
-    ports = [
-        PortUse(
-            interface=end.name,
-            link=lab.topology.link_of[end.name].name,
-            host=host,
-            busy_ns=int(series[end.name]["busy_ns"][-1] - series[end.name]["busy_ns"][0]),
-            sent_bytes=int(series[end.name]["delivered_bytes"][-1] - series[end.name]["delivered_bytes"][0]),
-        )
-        for host in hosts
-        for end in _ends(lab, host)
-    ]
-    found = _found(hosts, trained, ports)
+    ports = [_use(series[name], host, lab.topology.link_of[name].name) for host, name in ends]
+    found = _found(hosts, trained, ports, dips, hosts.index(victim))
     _note(lab, case, hosts, found)
     return found
 
 
-def _found(hosts: Sequence[str], trained: "Sequence[Trained]", ports: Sequence[PortUse]) -> Found:
+def _nic(lab: Lab, settings: Settings, case: str, victim: str) -> AbstractContextManager[Dips]:
+    """The victim's cable as the case wants it."""
+    if case == "nic_jitter":
+        links = [lab.topology.link_of[nic.name].name for nic in lab.topology.interfaces_of[victim]]
+        return unsteady_link(lab.fabric, links, share=settings.dip, mean_ns=settings.flicker, seed=lab.seed)
+    return link_at(lab, victim, settings.share if case == "nic" else 1.0)
+
+
+def _use(series: Series, host: str, link: str) -> PortUse:
+    now, busy, sent = (series[name].tolist() for name in ("now_ns", "busy_ns", "delivered_bytes"))
+    return PortUse(
+        interface=series.interface,
+        link=link,
+        host=host,
+        busy_ns=busy[-1] - busy[0],
+        sent_bytes=sent[-1] - sent[0],
+        speeds_gbps=speeds_gbps(now, busy, sent),
+    )
+
+
+def _found(
+    hosts: Sequence[str], trained: "Sequence[Trained]", ports: Sequence[PortUse], dips: Dips, victim: int
+) -> Found:
     records = [each.steps for each in trained]
+    spoken = union(
+        (each.start_ns, each.end_ns)
+        for record in records[victim]
+        for each in record.intervals
+        if record.number >= 0 and each.kind is Kind.COMMUNICATION
+    )
     held_up, step_ns = held_up_ns(records), pipeline.step_ns(records)
     measured = sum(record.number >= 0 for record in records[0])
     return Found(
@@ -155,6 +193,7 @@ def _found(hosts: Sequence[str], trained: "Sequence[Trained]", ports: Sequence[P
         accounts=account(records),
         held_up_ns=held_up,
         ports=ports,
+        full_rate_ns=dips.at_full_rate_ns(spoken) / measured,
         late=[hosts[rank] for rank in late_ranks(held_up, total_ns=round(step_ns * measured))],
         slow=slow_links(ports),
     )
@@ -167,14 +206,14 @@ def _ends(lab: Lab, host: str) -> list[Interface]:
 
 
 @contextmanager
-def link_at(lab: Lab, host: str, share: float) -> Iterator[None]:
+def link_at(lab: Lab, host: str, share: float) -> Iterator[Dips]:
     """The links of a host at this share of their rate, both ways; put back afterwards.
 
     Raises UserError for ports that cannot be changed while they run.
     """
     port = lab.fabric.port
     if share == 1.0:
-        yield
+        yield Dips(share=1.0)
         return
     if not isinstance(port, FabricPort):
         raise UserError(f"ports of kind {port.name} cannot be changed while they run; leave port.kind out")
@@ -184,7 +223,7 @@ def link_at(lab: Lab, host: str, share: float) -> Iterator[None]:
     with lab.fabric.port_sockets(names) as routes:
         lab.fabric.change_ports(slower, routes)
         lab.fabric.verify()
-        yield
+        yield Dips(share=1.0)
         lab.fabric.change_ports(before, routes)
         lab.fabric.verify()
 
@@ -196,7 +235,10 @@ def _note(lab: Lab, case: str, hosts: Sequence[str], found: Found) -> None:
             "case": case,
             "step_us": round(found.step_ns / 1e3, 3),
             "late_hosts": ", ".join(found.late) or "none",
-            "slow_links": ", ".join(f"{port.link} of {port.host}" for port in found.slow) or "none",
+            "slow_links": ", ".join(
+                f"{port.link} of {port.host}{', unsteady' if port.is_unsteady else ''}" for port in found.slow
+            )
+            or "none",
         }
     )
     lab.sections.setdefault("members", []).extend(
@@ -217,6 +259,8 @@ def _note(lab: Lab, case: str, hosts: Sequence[str], found: Found) -> None:
             "sending_us": round(port.busy_ns / 1e3, 3),
             "sent_bytes": port.sent_bytes,
             "while_sending_gbps": round(port.speed_gbps, 3),
+            "lowest_gbps": round(port.speeds_gbps[0], 3),
+            "highest_gbps": round(port.speeds_gbps[1], 3),
         }
         for port in sorted(found.ports, key=lambda each: (-each.busy_ns, each.interface))[:SHOWN]
     )
@@ -228,17 +272,21 @@ def _claim_named(lab: Lab, case: str, found: Found, victim: str) -> None:
     own = [lab.topology.link_of[nic.name].name for nic in lab.topology.interfaces_of[victim]]
     if case == "healthy":
         lab.add_claim("healthy: nobody is named", expected="none", measured=named, holds=not late and not links)
-    elif case == "nic":
+    elif case in ("nic", "nic_jitter"):
         fastest = max(port.speed_gbps for port in found.ports)
         evidence = "; ".join(
-            f"{port.host}'s {port.link} sent for {port.busy_ns / 1e3:.0f} us at {port.speed_gbps:.1f} Gb/s"
+            f"{port.host}'s {port.link} sent for {port.busy_ns / 1e3:.0f} us at {port.speeds_gbps[0]:.1f} to "
+            f"{port.speeds_gbps[1]:.1f} Gb/s"
             for port in found.slow
         )
         lab.add_claim(
-            "nic: the slow link and its host are named, from the ports' counters",
-            expected=f"{victim}, link {', '.join(own)}, and nobody else",
+            f"{case}: the slow link and its host are named, from the ports' counters",
+            expected=f"{victim}, link {', '.join(own)}, and nobody else; {'un' if case != 'nic' else ''}steady",
             measured=f"{evidence or 'none'}; others at up to {fastest:.1f} Gb/s; late {late or 'none'}",
-            holds=links == own and {port.host for port in found.slow} == {victim} and not late,
+            holds=links == own
+            and {port.host for port in found.slow} == {victim}
+            and all(port.is_unsteady == (case != "nic") for port in found.slow)
+            and not late,
         )
     else:
         rank = [host.name for host in lab.topology.hosts].index(victim)
@@ -271,6 +319,15 @@ def _claim_times(lab: Lab, settings: Settings, found: Mapping[str, Found], victi
             expected=f"{wanted:g} x +- {RING_BAND:.0%} at each of {len(ranks)} ranks",
             measured=f"{min(ratios):.3f} to {max(ratios):.3f} x",
             holds=all(abs(ratio / wanted - 1) <= RING_BAND for ratio in ratios),
+        )
+    if "nic_jitter" in found:
+        wanted_ns, measured_ns = healthy.communication_ns(victim), found["nic_jitter"].full_rate_ns
+        longer = found["nic_jitter"].communication_ns(victim) / wanted_ns
+        lab.add_claim(
+            "nic_jitter: the ring goes at the NIC's rate of each instant, so its time scaled by that is a sound NIC's",
+            expected=f"{wanted_ns / 1e3:.1f} us +- {RING_BAND:.0%}",
+            measured=f"{measured_ns / 1e3:.1f} us; it took {longer:.2f} times as long",
+            holds=abs(measured_ns / wanted_ns - 1) <= RING_BAND,
         )
 
 

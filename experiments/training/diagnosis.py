@@ -8,6 +8,7 @@ much, its link is the one that needs longest for it: `slow_links` compares times
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from experiments.training.timeline import Kind, StepRecord
@@ -16,6 +17,11 @@ LATE = 0.02
 """Of the steps' time: what a rank must have cost to be named; ranks that compute alike cost each other 0.1%."""
 LONGER = 1.25
 """Times the median of all ports: how long a port must have been sending to be named."""
+
+STEADY = 0.8
+"""Of a port's highest speed while sending: what the lowest of a sound one is at least; samples cut packets in two."""
+SENT_ENOUGH = 0.5
+"""Of the time between two samples: of a port that sent for less, one packet more or less would be a speed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +35,31 @@ class PortUse:
     busy_ns: int
     """Time in which it was sending."""
     sent_bytes: int
+    speeds_gbps: tuple[float, float] = (0.0, 0.0)
+    """Lowest and highest while it was sending, sample by sample."""
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether it was now fast, now slow."""
+        lowest, highest = self.speeds_gbps
+        return lowest < STEADY * highest
 
     @property
     def speed_gbps(self) -> float:
         """While it was sending."""
         return self.sent_bytes * 8 / self.busy_ns if self.busy_ns else 0.0
+
+
+def speeds_gbps(now_ns: Sequence[int], busy_ns: Sequence[int], sent_bytes: Sequence[int]) -> tuple[float, float]:
+    """Lowest and highest speed while sending, of the steps between samples in which a port sent for long enough."""
+    found = [
+        (sent - sent_before) * 8 / (busy - busy_before)
+        for (now_before, now), (busy_before, busy), (sent_before, sent) in zip(
+            pairwise(now_ns), pairwise(busy_ns), pairwise(sent_bytes), strict=True
+        )
+        if busy - busy_before >= SENT_ENOUGH * (now - now_before) > 0
+    ]
+    return (min(found), max(found)) if found else (0.0, 0.0)
 
 
 def held_up_ns(records: Sequence[Sequence[StepRecord]]) -> dict[int, int]:

@@ -14,8 +14,8 @@ VICTIM, LINK = "h2", "h2-s1"
 
 @pytest.fixture(scope="module")
 def done(run_experiment: RunExperiment) -> Run:
-    """Three ranks; one of them slow, jittery, or behind half a NIC."""
-    keys = (f"host={VICTIM}", "layers=1", "steps=2", f"share={SHARE}", "jitter=1")
+    """Three ranks; one of them slow, jittery, or behind half a NIC or one that comes and goes."""
+    keys = (f"host={VICTIM}", "layers=1", "steps=2", f"share={SHARE}", "jitter=1", "flicker=100us")
     options = [word for key in keys for word in ("--set", key)]
     return run_experiment("straggler", "--topology", "star:hosts=3", *options).succeeded()
 
@@ -29,7 +29,7 @@ def results(done: Run) -> Results:
 def test_every_claim_holds(results: Results) -> None:
     assert results.valid, results.reasons
     assert [claim.claim for claim in results.claims if not claim.holds] == []
-    assert len(results.claims) == 7
+    assert len(results.claims) == 9
 
 
 def test_the_report_names_the_straggler_and_nobody_else(results: Results) -> None:
@@ -38,6 +38,7 @@ def test_the_report_names_the_straggler_and_nobody_else(results: Results) -> Non
         "device": (VICTIM, "none"),
         "jitter": (VICTIM, "none"),
         "nic": ("none", f"{LINK} of {VICTIM}"),
+        "nic_jitter": ("none", f"{LINK} of {VICTIM}, unsteady"),
     }
 
 
@@ -45,7 +46,9 @@ def test_the_counters_tell_the_slow_links_speed(results: Results) -> None:
     """Bytes over the time spent sending: half of what all other ports do, without anybody having said so."""
     speeds = {(line["case"], line["link"]): line["while_sending_gbps"] for line in results.sections["busiest_ports"]}
     assert speeds["nic", LINK] == pytest.approx(100 * SHARE, rel=1e-4)
-    assert all(speed == pytest.approx(100, rel=1e-4) for key, speed in speeds.items() if key != ("nic", LINK))
+    assert all(
+        speed == pytest.approx(100, rel=1e-4) for key, speed in speeds.items() if key[0] == "healthy" or key[1] != LINK
+    )
 
 
 def test_everybody_waits_for_a_slow_device(results: Results) -> None:
@@ -79,6 +82,6 @@ def test_the_reports_words_name_the_slow_link_where_nobody_comes_late(done: Run)
     cases = [case["case"] for case in done.results.sections["cases"]]
     said = {int(text.split()[1].rstrip(":")): text for text in done.words["bottleneck"]}
     named = {cases[job - 1]: text for job, text in said.items() if "was the bottleneck: it sent" in text}
-    assert set(named) == {"nic"}
+    assert {"nic"} <= set(named) <= {"nic", "nic_jitter"}
     assert f"(link {LINK}) was the bottleneck" in named["nic"]
     assert f"at {100 * SHARE:g} Gb/s, where others send at 100" in named["nic"]

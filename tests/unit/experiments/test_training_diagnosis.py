@@ -1,9 +1,21 @@
 """Who is to blame: arrivals at collectives and times of sending, by hand."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
 
-from experiments.training.diagnosis import PortUse, held_up_ns, late_ranks, longer_compute_ns, slow_links
+import pytest
+
+from experiments.training.diagnosis import (
+    PortUse,
+    held_up_ns,
+    late_ranks,
+    longer_compute_ns,
+    slow_links,
+    speeds_gbps,
+)
 from experiments.training.timeline import Interval, Kind, StepRecord
+from experiments.training.unsteady_link import Dips, durations_ns
 
 
 def step(number: int, *arrivals_ns: Sequence[int]) -> list[StepRecord]:
@@ -97,3 +109,30 @@ def test_equal_ports_are_not_named_and_idle_ones_have_no_speed() -> None:
     assert slow_links([port(f"h{number}-eth0", f"h{number}-s1", 100 + number) for number in range(8)]) == []
     assert port("h1-eth0", "h1-s1", 0, 0).speed_gbps == 0.0
     assert port("h1-eth0", "h1-s1", 80, 1000).speed_gbps == 100.0
+
+
+def test_a_speed_is_told_where_a_port_sent_for_half_of_the_time_between_samples() -> None:
+    """100 Gb/s, then 25 Gb/s, then one packet of which half was counted before: no speed."""
+    busy, sent = [0, 1000, 1600, 1601], [0, 12_500, 14_375, 20_000]
+    assert speeds_gbps([0, 1000, 2000, 3000], busy, sent) == (25.0, 100.0)
+    assert speeds_gbps([0, 1000], [0, 10], [0, 125]) == (0.0, 0.0)
+
+
+def test_a_nic_is_unsteady_when_its_speed_is() -> None:
+    steady = replace(port("h1-eth0", "h1-s1", 100), speeds_gbps=(49.0, 51.0))
+    assert not steady.is_unsteady
+    assert replace(steady, speeds_gbps=(25.0, 51.0)).is_unsteady
+
+
+def test_dips_scale_the_time_in_which_they_were() -> None:
+    """Of 100 ns busy, 40 at a quarter of the rate: 60 + 10."""
+    dips = Dips(share=0.25, spans=[(50, 90), (150, 200)])
+    assert dips.at_full_rate_ns([(0, 100)]) == pytest.approx(70)
+    assert Dips(share=1.0).at_full_rate_ns([(0, 100)]) == 100
+
+
+def test_a_link_stays_as_it_is_for_half_to_one_and_a_half_times_the_mean_by_the_seeds_lots() -> None:
+    one, again, other = (list(islice(durations_ns(seed, mean_ns=1000), 200)) for seed in (1, 1, 2))
+    assert one == again != other
+    assert 500 <= min(one) < 550
+    assert 1450 < max(one) <= 1500
