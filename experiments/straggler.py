@@ -15,8 +15,9 @@ jitters, while traffic runs (experiments/training/unsteady_link.py).
 
 Expected: a slow device costs every step its extra time; half the rate makes the ring take twice as long for every rank.
 A slow or jittery device is named by its late arrivals, a slow or jittery NIC by the time its port spends sending
-(counters), because a ring ends for everybody at once: nobody arrives late at the next collective.  What tells the two
-NICs apart is the speed of the port from sample to sample.
+(counters): a ring ends for everybody at about the same time, and its host is the last at the next collective by some
+microseconds only, if at all (`most_often_last`).  What tells the two NICs apart is the port's speed from sample to
+sample.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from experiments.lab import Lab
 from experiments.settings import Delay, Flops, Words, written
 from experiments.settings import Settings as BaseSettings
 from experiments.training import pipeline
-from experiments.training.accounting import StepAccount, account, summary, union
+from experiments.training.accounting import StepAccount, account, stragglers, summary, union
 from experiments.training.device import Device
 from experiments.training.diagnosis import (
     LATE,
@@ -99,6 +100,8 @@ class Found:
     ports: Sequence[PortUse]
     full_rate_ns: float
     """Per step: what the victim's communication would have taken had its NIC kept its rate."""
+    last: Sequence[str]
+    """Hosts by how often they were the last at a collective, by their own doing or not."""
     late: Sequence[str]
     """Hosts named for coming last, the worst first."""
     slow: Sequence[PortUse]
@@ -194,6 +197,7 @@ def _found(
         held_up_ns=held_up,
         ports=ports,
         full_rate_ns=dips.at_full_rate_ns(spoken) / measured,
+        last=[f"{hosts[rank]} {count} times" for rank, count in stragglers(records).items()],
         late=[hosts[rank] for rank in late_ranks(held_up, total_ns=round(step_ns * measured))],
         slow=slow_links(ports),
     )
@@ -234,6 +238,7 @@ def _note(lab: Lab, case: str, hosts: Sequence[str], found: Found) -> None:
         {
             "case": case,
             "step_us": round(found.step_ns / 1e3, 3),
+            "most_often_last": found.last[0] if found.last else "nobody",
             "late_hosts": ", ".join(found.late) or "none",
             "slow_links": ", ".join(
                 f"{port.link} of {port.host}{', unsteady' if port.is_unsteady else ''}" for port in found.slow
