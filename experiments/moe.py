@@ -164,7 +164,8 @@ def _measure(lab: Lab, plan: "Plan", gate: Gate, capacity: str, device: Device, 
 
     downs = [lab.topology.peer_of[lab.topology.interfaces_of[host][0].name].name for host in hosts]
     before = lab.sample()
-    with PairBytes(lab, hosts) as pairs, Sampler(lab.fabric, interfaces=downs, period_ns=PERIOD_NS) as sampler:
+    counted = PairBytes(lab, hosts, between=("first step", "last step"))
+    with counted as pairs, Sampler(lab.fabric, interfaces=downs, period_ns=PERIOD_NS) as sampler:
         trained = cast(
             "list[ExpertsTrained]",
             lab.job(train_experts, plan, gate, [device] * len(hosts), hosts=hosts, at_line_up=pairs.look),
@@ -174,7 +175,7 @@ def _measure(lab: Lab, plan: "Plan", gate: Gate, capacity: str, device: Device, 
         gate=gate,
         capacity=capacity,
         trained=trained,
-        pairs=pairs.between("first step", "last step"),
+        pairs=pairs.counted(),
         exchanges=timed(trained, plan, rates_bps=[lab.topology.link_of[name].rate_bps for name in downs]),
         queue_bytes=[int(series[name]["peak_bytes"].max()) for name in downs],
         dropped_packets=sum(after[name].port.dropped_packets - before[name].port.dropped_packets for name in after),

@@ -1,8 +1,8 @@
 """Payload between every pair of hosts, as their sockets count it: each byte once, whatever was sent again.
 
-    with PairBytes(lab, hosts) as pairs:
+    with PairBytes(lab, hosts, between=("first step", "last step")) as pairs:
         lab.job(program, ..., hosts=hosts, at_line_up=pairs.look)
-    pairs.between("first step", "last step")[0, 1]        # bytes from rank 0's host to rank 1's
+    pairs.counted()[0, 1]        # bytes from rank 0's host to rank 1's between line-ups of these labels
 
 Read at line-ups, where all ranks stand.  A host may acknowledge as late as 40 ms after (Linux' delayed
 acknowledgement), so sockets are read until nothing has changed for longer than that: free under the virtual clock.
@@ -27,9 +27,9 @@ Pairs = Mapping[tuple[int, int], int]
 class PairBytes:
     """A context manager: it holds a netlink socket per host."""
 
-    def __init__(self, lab: Lab, hosts: Sequence[str]) -> None:
+    def __init__(self, lab: Lab, hosts: Sequence[str], *, between: tuple[str, str]) -> None:
         """`hosts` in rank order."""
-        self._lab, self._hosts = lab, hosts
+        self._lab, self._hosts, self._labels = lab, hosts, between
         self._rank_of = {
             str(nic.ip): rank for rank, host in enumerate(hosts) for nic in lab.topology.interfaces_of[host]
         }
@@ -51,7 +51,9 @@ class PairBytes:
         self._stack.close()
 
     def look(self, label: str) -> None:
-        """Reads every connection that stands.  Raises RunFailed when they never come to rest."""
+        """Reads every connection that stands, at one of the two line-ups.  Raises RunFailed when they never rest."""
+        if label not in self._labels:
+            return
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         before = self._read()
         while True:
@@ -73,12 +75,12 @@ class PairBytes:
                     found[rank, peer] += each.acked_bytes
         return found
 
-    def between(self, first: str, last: str) -> Pairs:
-        """What each pair sent between two line-ups, by their labels; pairs that sent nothing are not in it.
+    def counted(self) -> Pairs:
+        """What each pair sent between the two line-ups; pairs that sent nothing are not in it.
 
         Connections that opened or closed in between would be counted wrongly: process groups open theirs before.
         """
-        before, after = self._looks[first], self._looks[last]
+        before, after = (self._looks[label] for label in self._labels)
         return {pair: count - before.get(pair, 0) for pair, count in after.items() if count != before.get(pair, 0)}
 
 
