@@ -147,14 +147,18 @@ def pcap(
     folder: Annotated[Path, typer.Argument(help="A run folder with captures (--pcap).")],
     top: Annotated[int, typer.Option(help="So many flows, the biggest first.", min=1)] = 20,
 ) -> None:
-    """What captures say: per interface and flow, retransmissions, reordering, marks, pauses, top talkers."""
+    """What captures say: per interface, step and flow, retransmissions, reordering, marks, pauses; what happened."""
     from experiments import pcap_tables
     from experiments.run_folder import RunFolder
 
-    ports = pcap_tables.read_ports(RunFolder(folder.resolve()))
-    flows = pcap_tables.flow_rows(ports)
+    traffic = pcap_tables.read_traffic(RunFolder(folder.resolve()))
+    flows = pcap_tables.flow_rows(traffic.ports)
     with Console() as console:
-        console.say(pcap_tables.text(pcap_tables.port_rows(ports)) + "\n")
+        for rows in (pcap_tables.port_rows(traffic.ports), pcap_tables.step_rows(traffic)):
+            if rows:
+                console.say(pcap_tables.text(rows) + "\n")
+        for event in traffic.events:
+            console.say(event)
         console.say(pcap_tables.text(flows[:top]))
         if len(flows) > top:
             console.say(f"and {len(flows) - top} more flows; --top {len(flows)} shows all")

@@ -89,7 +89,11 @@ DetectionDelayOption = Annotated[
 ]
 SetOption = Annotated[list[str], typer.Option("--set", help="key=value, repeatable; the keys are listed below.")]
 PcapOption = Annotated[
-    str, typer.Option(help="Capture at: none, hosts, all, or NAME,... of hosts, switches or interfaces.")
+    str,
+    typer.Option(
+        help="Capture at: none, hosts, all, or NAME,... of hosts, switches or interfaces; which packets after a colon: "
+        "`hosts:class=3,window=2ms-8ms,snap=96` (also dscp=, files=both|each|run)."
+    ),
 ]
 SampleOption = Annotated[
     str,

@@ -26,7 +26,7 @@ from experiments.control import ControllerProcess
 from experiments.experiment import Experiment
 from experiments.failure_schedule import parse_failures
 from experiments.jobs import CommonStart, Work, check_together, cut_off
-from experiments.pcap import capture_points
+from experiments.pcap import parse_captures
 from experiments.port_plan import PortPlan, PortSettings
 from experiments.progress import progress
 from experiments.real_clock import Watch, faults
@@ -358,10 +358,18 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
         _prove_connectivity(lab)
         record_manifest(lab, experiment, settings)
         before = lab.sample()
-        points = fabric.taps(capture_points(request.pcap, topology))
+        wanted_packets = parse_captures(request.pcap, plan)
+        packets = Capture(
+            interfaces=fabric.taps(wanted_packets.interfaces),
+            directory=folder.pcap,
+            snap_bytes=wanted_packets.snap_bytes,
+            selection=wanted_packets.selection,
+            window=wanted_packets.window,
+        )
         watch = Watch(real_clock=request.clock == "real")
         recording = Recording(fabric, parse_sampling(request.sample, port_kind=kind, clock=request.clock))
-        with watch, Capture(interfaces=points, directory=folder.pcap) as capture, recording:
+        with watch, packets as capture, recording:
+            timeline.at_start.append(capture.begin)
             timeline.ready()
             experiment.run(lab, settings)
             recording.rest()

@@ -6,20 +6,27 @@ several interfaces of its path were captured each has a row of its own, because 
     again         segments whose bytes had all passed this interface before (the same sequence numbers): retransmissions
     reordered     segments that begin below the highest byte seen so far, and are not sent again
     ce_percent    of its segments with payload
+
+Where the run has one capture of all (pcap_merge.py) it is read, and its comments give two tables more: what each
+operation and step sent, counted where a flow was first seen to leave an interface, and what happened to the fabric.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
-from experiments.pcap_reading import CE, ECT, Frame, Segment, frames
+from experiments.pcap_merge import RUN_FILE, interface_files
+from experiments.pcap_reading import CE, ECT, Frame, Segment, frames, interfaces
 from experiments.run_folder import RunFolder
 from topologies.errors import UserError
 
 Row = dict[str, Any]
 _WRAP: Final = 1 << 32
 _HALF: Final = 1 << 31
+EVENT: Final = "event "
+"""How comments begin that are of the fabric and not of the packet."""
+NOTHING: Final = "(nothing)"
+"""Of packets that passed while neither end was in an operation: acknowledgements, connections being set up."""
 
 
 @dataclass(kw_only=True)
@@ -35,6 +42,9 @@ class Flow:
     reordered: int = 0
     first_ns: int = 0
     last_ns: int = 0
+    last_again: bool = False
+    """Of the latest segment with payload."""
+    last_reordered: bool = False
     _highest: int | None = None
     """Sequence number after the highest byte, unwrapped."""
     _seen: set[int] = field(default_factory=set)
@@ -53,22 +63,33 @@ class Flow:
         self.ect += segment.ecn in ECT
         self._place(segment)
 
+    def take(self, frame: Frame, segment: Segment, of: "Flow") -> None:
+        """One more segment, of a flow that has judged it: its place among the others is told by that."""
+        self.packets += 1
+        self.bytes += frame.size_bytes
+        if segment.payload_bytes:
+            self.data_packets += 1
+            self.ce += segment.ecn == CE
+            self.ect += segment.ecn in ECT
+            self.again += of.last_again
+            self.reordered += of.last_reordered
+
     def _place(self, segment: Segment) -> None:
         if self._highest is None:
             self._highest = segment.sequence
         ahead = (segment.sequence - self._highest) % _WRAP
         begin = self._highest + (ahead if ahead < _HALF else ahead - _WRAP)
-        if begin in self._seen:
-            self.again += 1
-        elif begin < self._highest:
-            self.reordered += 1
+        self.last_again = begin in self._seen
+        self.last_reordered = begin < self._highest and not self.last_again
+        self.again += self.last_again
+        self.reordered += self.last_reordered
         self._seen.add(begin)
         self._highest = max(self._highest, begin + segment.payload_bytes)
 
 
 @dataclass(kw_only=True)
 class Port:
-    """One interface's file."""
+    """What one interface saw."""
 
     packets: int = 0
     bytes: int = 0
@@ -89,19 +110,69 @@ class Port:
             self.flows.setdefault(frame.segment.flow, Flow()).add(frame, frame.segment)
 
 
-def read_ports(run: RunFolder) -> dict[str, Port]:
-    """Interface -> what its capture holds.  Raises UserError where the run captured nothing."""
-    paths = sorted(run.pcap.glob("*.pcapng"))
+@dataclass(kw_only=True)
+class Traffic:
+    """Everything that a run's captures hold."""
+
+    ports: dict[str, Port] = field(default_factory=dict)
+    """By interface."""
+    steps: dict[str, Flow] = field(default_factory=dict)
+    """All that was sent meanwhile, by operation and step; empty for captures without comments."""
+    events: list[str] = field(default_factory=list)
+    _first: dict[str, str] = field(default_factory=dict)
+    """Flow -> the interface that it was first seen to leave."""
+
+    def add(self, frame: Frame) -> None:
+        """One more frame, in order of time."""
+        self.ports[frame.interface].add(frame)
+        in_flight = ""
+        for text in frame.comments:
+            if text.startswith(EVENT):
+                self.events.append(text)
+            else:
+                in_flight = text
+        segment = frame.segment
+        if (
+            segment is not None
+            and frame.outbound
+            and self._first.setdefault(segment.flow, frame.interface) == (frame.interface)
+        ):
+            self._count(in_flight, frame, segment)
+
+    def _count(self, in_flight: str, frame: Frame, segment: Segment) -> None:
+        """Whether bytes were sent before is the flow's to say, and the step's to count."""
+        flow = self.ports[frame.interface].flows[segment.flow]
+        self.steps.setdefault(in_flight or NOTHING, Flow()).take(frame, segment, flow)
+
+
+def read_traffic(run: RunFolder) -> Traffic:
+    """The run's one capture, or those of its interfaces.  Raises UserError where the run captured nothing."""
+    whole, found = run.pcap / RUN_FILE, Traffic()
+    paths = [whole] if whole.exists() else interface_files(run)
     if not paths:
         raise UserError(f"{run.path} has no captures; run it with --pcap hosts (or all, or names)")
-    return {path.stem: _read(path) for path in paths}
-
-
-def _read(path: Path) -> Port:
-    found = Port()
-    for frame in frames(path):
-        found.add(frame)
+    for path in paths:
+        found.ports |= {name: Port() for name in interfaces(path)}
+        for frame in frames(path):
+            found.add(frame)
     return found
+
+
+def step_rows(traffic: Traffic) -> list[Row]:
+    """In order of time; nothing where no packet has a comment."""
+    if set(traffic.steps) <= {NOTHING}:
+        return []
+    return [
+        {
+            "in flight": name,
+            "packets": step.packets,
+            "bytes": step.bytes,
+            "again": step.again,
+            "reordered": step.reordered,
+            "ce_percent": _percent(step.ce, step.data_packets),
+        }
+        for name, step in traffic.steps.items()
+    ]
 
 
 def flow_rows(ports: Mapping[str, Port]) -> list[Row]:

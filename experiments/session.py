@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from experiments.console import Console
 from experiments.experiment import Experiment
 from experiments.failure_schedule import parse_failures
-from experiments.pcap import capture_points
+from experiments.pcap import Captures, parse_captures
 from experiments.port_plan import PortPlan, PortSettings
 from experiments.request import HOST_PREFIX, PORT_PREFIX, Request
 from experiments.run_folder import RunFolder, read_json, write_json
@@ -42,12 +42,12 @@ class Checked:
     settings: BaseModel
     """An instance of the experiment's own Settings."""
     host: BaseModel
+    captures: Captures
 
 
 def check(experiment: Experiment, request: Request) -> Checked:
     """Parses all that the user wrote before anything is made.  Raises UserError."""
     topology = parse_topology(request.topology)
-    capture_points(request.pcap, topology)
     settings, host, port = parse_all(
         (experiment.settings, request.settings, ""),
         (HostSettings, request.host, HOST_PREFIX),
@@ -57,6 +57,7 @@ def check(experiment: Experiment, request: Request) -> Checked:
         policy=request.policy, topology=topology, seed=request.seed, kind=cast("PortSettings", port).kind
     )
     plan.steps(request.policy_changes)
+    captures = parse_captures(request.pcap, plan)
     parse_sampling(request.sample, port_kind=plan.kind, clock=request.clock)
     if parse_failures(request.failures, topology) and plan.kind != FabricPort.name:
         raise UserError(f"--failure: ports of kind {plan.kind} cannot fail; leave port.kind out")
@@ -66,7 +67,7 @@ def check(experiment: Experiment, request: Request) -> Checked:
     plan.host_settings(request.host)
     if request.clock == "real":
         _check_machine(plan.kind)
-    return Checked(topology=topology, settings=settings, host=host)
+    return Checked(topology=topology, settings=settings, host=host, captures=captures)
 
 
 def _check_machine(port_kind: str) -> None:
@@ -107,7 +108,7 @@ def run(experiment: Experiment, request: Request, checked: Checked, folder: RunF
             )
         raise
     write_json(folder.wall, {"total_s": console.elapsed_s, "marks_s": console.marks})
-    _conclude(folder, console)
+    _conclude(folder, console, checked.captures)
 
 
 def _run_in_guest(request: Request, folder: RunFolder, console: Console) -> None:
@@ -146,9 +147,10 @@ def _run_here(experiment: Experiment, request: Request, checked: Checked, folder
     lab.run_inside(experiment, request, checked.settings, folder, say=console.progress)
 
 
-def _conclude(folder: RunFolder, console: Console) -> None:
+def _conclude(folder: RunFolder, console: Console, captures: Captures) -> None:
     """Tables for the terminal, report.html for the browser, both from the folder alone."""
     from experiments import report
+    from experiments.pcap_merge import write_run_capture
     from experiments.series.tables import write_series
     from experiments.trace_file import write_trace
 
@@ -156,6 +158,7 @@ def _conclude(folder: RunFolder, console: Console) -> None:
         raise RunFailed(f"the run ended without results; {folder.log} has what it said")
     write_series(folder)
     write_trace(folder)
+    write_run_capture(folder, captures.files)
     for table in report.tables(folder):
         console.say(table)
     report.write_page(folder)

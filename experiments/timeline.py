@@ -13,7 +13,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -74,6 +74,8 @@ class Timeline:
         self._error: TestbedError | None = None
         self.start_ns: int | None = None
         """Time 0 on the monotonic clock, once it has come."""
+        self.at_start: list[Callable[[int], None]] = []
+        """Called with it when it has come."""
         self.events: list[dict[str, object]] = []
         """What happened, for results.json."""
         self.struck: list[Struck] = []
@@ -97,6 +99,8 @@ class Timeline:
         """Time 0 is now, or was a moment ago; only the first call counts."""
         if self.start_ns is None:
             self.start_ns = start_ns
+            for tell in self.at_start:
+                tell(start_ns)
             if self._moments:
                 self._thread = threading.Thread(target=self._work, args=(start_ns,), daemon=True)
                 self._thread.start()

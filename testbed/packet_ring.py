@@ -11,6 +11,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from testbed.packet_filter import EVERYTHING, Selection, program
+
 BLOCK_BYTES = 1 << 15
 RETIRE_MS = 100
 """How long the kernel keeps a block that is not full; a timer per interface, so not shorter than needed."""
@@ -50,8 +52,9 @@ class RingStatistics:
 class PacketRing:
     """A tap on one interface of the calling thread's network namespace; live from the moment it is made."""
 
-    def __init__(self, device: str, *, ring_bytes: int, snap_bytes: int) -> None:
+    def __init__(self, device: str, *, ring_bytes: int, snap_bytes: int, selection: Selection = EVERYTHING) -> None:
         """Raises OSError (no such device, not root, no memory)."""
+        self._selection = selection
         self.blocks = max(2, ring_bytes // BLOCK_BYTES)
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
         try:
@@ -83,10 +86,14 @@ class PacketRing:
         self._socket.close()
 
     def _accept(self, count: int) -> None:
-        """A filter of one instruction: keep so many bytes of every packet; 0 is none of it."""
-        instruction = _Instruction(0x06, 0, 0, count)  # BPF_RET | BPF_K
-        program = _Program(1, ctypes.pointer(instruction))
-        self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(program))
+        """Keeps so many bytes of every packet of the selection; 0 is none of it."""
+        wanted = program(self._selection, keep_bytes=count)
+        instructions = (_Instruction * len(wanted))(*(_Instruction(*each) for each in wanted))
+        self._socket.setsockopt(
+            socket.SOL_SOCKET,
+            _SO_ATTACH_FILTER,
+            bytes(_Program(len(wanted), ctypes.cast(instructions, ctypes.POINTER(_Instruction)))),
+        )
 
 
 class RingReader:

@@ -4,6 +4,7 @@ Nothing in a file depends on the machine or the moment, except the stamps, so th
 """
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -17,6 +18,9 @@ _PACKET_HEAD = struct.Struct("<IIIIIII")
 _PACKET_TAIL = struct.Struct("<HHIII")
 _TAIL_BYTES = _PACKET_TAIL.size
 _PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
+_COMMENT = 1
+_END = bytes(4)
+"""opt_endofopt."""
 
 
 class Direction(IntEnum):
@@ -45,19 +49,39 @@ def _block(kind: int, body: bytes) -> bytes:
     return struct.pack("<I", kind) + length + body + length
 
 
-def file_head(interface: InterfaceBlock) -> bytes:
-    """The section and its one interface."""
-    section = struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1) + _option(4, APPLICATION.encode()) + _option(0, b"")
+def file_head(*interfaces: InterfaceBlock) -> bytes:
+    """The section and its interfaces, which packets name by their place."""
+    section = struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1) + _option(4, APPLICATION.encode()) + _END
+    return _block(_SECTION, section) + b"".join(map(_interface_block, interfaces))
+
+
+def _interface_block(interface: InterfaceBlock) -> bytes:
     options = (
         _option(2, interface.name.encode())
         + _option(3, interface.description.encode())
         + _option(8, struct.pack("<Q", interface.speed_bps))
         + _option(9, bytes([NANOSECONDS]))
-        + _option(0, b"")
+        + _END
     )
-    return _block(_SECTION, section) + _block(
-        _INTERFACE, struct.pack("<HHI", ETHERNET, 0, interface.snap_bytes) + options
-    )
+    return _block(_INTERFACE, struct.pack("<HHI", ETHERNET, 0, interface.snap_bytes) + options)
+
+
+def comments(texts: Iterable[str]) -> bytes:
+    """An option of a packet for each (opt_comment)."""
+    return b"".join(_option(_COMMENT, text.encode()) for text in texts)
+
+
+def moved_packet(body: bytes, *, interface: int, more_options: bytes) -> bytes:
+    """A packet of a file with one interface as a packet of a file with several.
+
+    `body` is what `packet` made, without the lengths and the kind around it; `more_options` are `comments`.
+    """
+    return _block(_PACKET, interface.to_bytes(4, "little") + body[4 : -len(_END)] + more_options + _END)
+
+
+def moved_statistics(body: bytes, *, interface: int) -> bytes:
+    """The same for what `file_tail` made."""
+    return _block(_STATISTICS, interface.to_bytes(4, "little") + body[4:])
 
 
 def packet(stamp_ns: int, data: bytes, length: int, direction: Direction) -> bytes:
@@ -70,5 +94,5 @@ def packet(stamp_ns: int, data: bytes, length: int, direction: Direction) -> byt
 
 def file_tail(*, stamp_ns: int, received: int, dropped: int) -> bytes:
     """How many packets the interface saw, and how many of them the kernel did not hand over."""
-    options = _option(4, struct.pack("<Q", received)) + _option(5, struct.pack("<Q", dropped)) + _option(0, b"")
+    options = _option(4, struct.pack("<Q", received)) + _option(5, struct.pack("<Q", dropped)) + _END
     return _block(_STATISTICS, struct.pack("<III", 0, stamp_ns >> 32, stamp_ns & 0xFFFFFFFF) + options)

@@ -97,6 +97,7 @@ class Recording:
             folder / ABOUT,
             {
                 "start_ns": self.start_ns,
+                "wall_start_ns": time.time_ns() - time.monotonic_ns() + self.start_ns,
                 "events_start_ns": None if events_start_ns is None else events_start_ns - self.start_ns,
                 "first_period_ns": self._sampling.period_ns,
                 "adaptive": self._sampling.adaptive,

@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,9 +18,10 @@ from pathlib import Path
 import fabric_traffic as traffic
 
 from testbed import clean
-from testbed.capture import Capture
+from testbed.capture import Capture, Window
 from testbed.fabric import Fabric
 from testbed.host_settings import HostSettings
+from testbed.packet_filter import Selection
 from testbed.port.registry import port_named
 from testbed.traffic_control import read_traffic_control
 from topologies.errors import TestbedError
@@ -75,6 +77,24 @@ def burst() -> object:
             "faults": capture.faults(),
             "imbalances": fabric.imbalances(),
         }
+
+
+@fact
+def selected() -> object:
+    """Every ms, from half a ms on, two datagrams with DSCP 0 and three with 8; of these, those from 1 ms to 3 ms."""
+    with learning(STAR) as fabric, traffic.datagram_pair(fabric, "h1", "h2") as (one, other):
+        chosen = {"selection": Selection(dscps=frozenset({8})), "window": Window(begin_ns=10**6, end_ns=3 * 10**6)}
+        points = fabric.taps(["h1-eth0"])
+        with Capture(interfaces=points, directory=OUT / "selected", snap_bytes=64, **chosen) as capture:  # type: ignore[arg-type]
+            start_ns = time.monotonic_ns()
+            capture.begin(start_ns)
+            for number in range(5):
+                time.sleep((start_ns + 10**6 * number + 500_000 - time.monotonic_ns()) / 1e9)
+                for dscp, count in ((0, 2), (8, 3)):
+                    one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
+                    for _ in range(count):
+                        one.sendto(bytes(100 + number), other.getsockname())
+        return {"captured": asdict(capture.captured["h1-eth0"]), "faults": capture.faults()}
 
 
 @fact

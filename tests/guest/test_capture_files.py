@@ -52,6 +52,14 @@ def test_stamps_never_go_back_where_both_directions_share_a_file(facts: Gathered
     assert stamps == sorted(stamps)
 
 
+def test_the_kernel_keeps_what_was_selected_and_the_writer_what_is_in_the_window(facts: Gathered) -> None:
+    """Six of twenty-five: DSCP 8 at 1.5 and 2.5 ms, told apart by their sizes."""
+    assert facts["selected"] == {"captured": {"packets": 6, "dropped": 0}, "faults": []}
+    fields = ("ip.dsfield.dscp", "udp.length", "frame.cap_len")
+    found = facts.packets("selected/h1-eth0.pcapng", *fields)
+    assert found == [("8", str(8 + 101), "64")] * 3 + [("8", str(8 + 102), "64")] * 3
+
+
 def test_equal_runs_give_equal_files(guest_kernel: object) -> None:
     first, second = (gather("burst", "ecn", attempt=attempt) for attempt in (1, 2))
     files = sorted(path.relative_to(first.folder) for path in first.folder.glob("*/*.pcapng"))

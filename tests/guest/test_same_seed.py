@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.pcap_merge import RUN_FILE
 from tests.guest.captures import Seen, read_capture
 from tests.guest.conftest import RunExperiment
 from tests.guest.runs import Run
@@ -69,7 +70,7 @@ def test_results_are_equal_to_the_byte(first: Run, again: Run) -> None:
 
 
 def test_captures_are_equal_to_the_byte(first: Run, again: Run) -> None:
-    assert list(captures(first)) == [f"{host}-eth0.pcapng" for host in HOSTS]
+    assert list(captures(first)) == [*(f"{host}-eth0.pcapng" for host in HOSTS), RUN_FILE]
     assert hashes(first) == hashes(again)
 
 

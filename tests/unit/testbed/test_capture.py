@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from testbed.capture import Capture, Captured, Tap, _File
+from testbed.capture import HOLD_NS, Capture, Captured, Tap, Window, _File
 from testbed.packet_ring import Packet, PacketRing, RingReader
 from testbed.pcapng import Direction, InterfaceBlock, file_head, file_tail, packet
 
@@ -95,6 +95,50 @@ def test_a_file_is_complete_when_every_packet_is_accounted_for() -> None:
     assert not file.complete
     file.read()
     assert file.complete
+
+
+class _Ring:
+    stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_a_window_holds_stamps_and_not_arrivals(tmp_path: Path) -> None:
+    """Departures seen at 3,000 and 5,000 ns left at 2,000 and 4,000: the first is in [2,000, 4,000), the second not."""
+    arrived = [(at_ns, False, 64, FRAME) for at_ns in (2999, 3000, 4999, 5000)]
+    file, stream = _file("s1-eth1", *arrived)
+    file.ring = cast(PacketRing, ring := _Ring())
+    file.place(Window(begin_ns=1000, end_ns=3000).placed(1000))
+    file.read()
+    file._write(file.last_ns)
+    assert _stamps(stream.getvalue()) == [2000, 3999]
+    assert (file.packets, file.written) == (4, 2), "all are accounted for, two are in the file"
+    assert ring.stopped, "behind the window nothing is taken from the wire"
+
+
+def test_packets_wait_for_a_window_whose_place_is_not_known() -> None:
+    """At most a second: what is older than that cannot be within."""
+    file, stream = _file(
+        "s1-eth1", (500, True, 64, FRAME), (HOLD_NS, True, 64, FRAME), (HOLD_NS + 600, True, 64, FRAME)
+    )
+    file.window = None
+    file.read()
+    assert _stamps(stream.getvalue()) == []
+    assert len(file.pending) == 2
+    file.place(Window().placed(HOLD_NS + 1))
+    file._write(file.last_ns)
+    assert _stamps(stream.getvalue()) == [HOLD_NS + 600]
+
+
+def test_a_window_that_never_came_is_a_fault(tmp_path: Path) -> None:
+    window = Window(begin_ns=2_000_000)
+    capture = Capture(interfaces=[_tap("s1-eth1")], directory=tmp_path, window=window)
+    assert capture.faults() == ["the captures' window never began: no rank began an operation"]
+    capture._start_ns, capture._end_ns = 5_000_000, 6_500_000
+    assert capture.faults() == ["the captures' window begins at 2 ms; the run ended at 1.5"]
+    capture._end_ns = 7_000_000
+    assert capture.faults() == []
 
 
 def test_dropped_packets_are_a_fault(tmp_path: Path) -> None:
