@@ -70,12 +70,12 @@ def _ring_pass(
                 yield Message(rank, (rank - 1) % ranks, length)
 
 
-def all_reduce(ranks: int, size_bytes: int) -> Iterator[Message]:
+def all_reduce(ranks: int, size_bytes: int, *, element_bytes: int = ELEMENT_BYTES) -> Iterator[Message]:
     """Ring reduce-scatter, then ring all-gather, in segments of at most 1 MiB and at least two per rank."""
     if ranks == 1 or size_bytes == 0:
         return
     segments = _round_up(max(-(-size_bytes // MAX_SEGMENT_BYTES), ranks * 2), ranks)
-    segment_bytes = _round_up(-(-size_bytes // segments), ELEMENT_BYTES)
+    segment_bytes = _round_up(-(-size_bytes // segments), element_bytes)
     for first_chunk in (1, 0):
         yield from _ring_pass(
             ranks=ranks,
