@@ -165,14 +165,22 @@ def pcap(
 
 
 @app.command()
-def export(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
-    """Rows, links, paths and series as CSV, into the folder's `export`."""
-    from experiments.export import export_csv
+def export(
+    folder: Annotated[Path, typer.Argument(help="A run folder.")],
+    format_name: Annotated[
+        str, typer.Option("--format", help="csv; hpcc: fct.txt, qlen.txt, pfc.txt; nccl: table and JSON; prometheus.")
+    ] = "csv",
+) -> None:
+    """A run for other tools, into the folder's `export`: CSV, HPCC's files, nccl-tests' output, Prometheus' text."""
+    from experiments.export import export as write
     from experiments.run_folder import RunFolder
 
+    written = write(RunFolder(folder.resolve()), format_name)
     with Console() as console:
-        for path in export_csv(RunFolder(folder.resolve())):
+        for path in written.paths:
             console.say(f"wrote {path}")
+        for name, why in written.left_out.items():
+            console.say(f"{name}: {why}")
 
 
 @app.command()

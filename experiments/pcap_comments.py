@@ -15,6 +15,8 @@ from typing import Any
 
 from topologies.model import Topology
 
+EVENT = "event "
+"""How comments begin that are of the fabric and not of the packet."""
 TOLD = ("operation", "communication")
 """Kinds of spans: what sends."""
 
@@ -69,7 +71,7 @@ def events(sections: Mapping[str, Any], *, zero_ns: int) -> list[Event]:
             if each[key] is not None:
                 found.append((each[key], f"{each['what']}: {what}"))
     return [
-        Event(at_ns=zero_ns + round(at_us * 1000), text=f"event at {at_us:.3f} us: {text}")
+        Event(at_ns=zero_ns + round(at_us * 1000), text=f"{EVENT}at {at_us:.3f} us: {text}")
         for at_us, text in sorted(found, key=lambda pair: pair[0])
     ]
 

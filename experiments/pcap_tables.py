@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from experiments.pcap_comments import EVENT
 from experiments.pcap_merge import RUN_FILE, interface_files
 from experiments.pcap_reading import CE, ECT, Frame, Segment, frames, interfaces
 from experiments.run_folder import RunFolder
@@ -23,8 +24,6 @@ from topologies.errors import UserError
 Row = dict[str, Any]
 _WRAP: Final = 1 << 32
 _HALF: Final = 1 << 31
-EVENT: Final = "event "
-"""How comments begin that are of the fabric and not of the packet."""
 NOTHING: Final = "(nothing)"
 """Of packets that passed while neither end was in an operation: acknowledgements, connections being set up."""
 

@@ -15,7 +15,7 @@ from statistics import mean
 
 from experiments.results import Row
 from experiments.workloads.messages import ELEMENT_BYTES
-from experiments.workloads.operations import operation_named
+from experiments.workloads.operations import OPERATIONS
 
 IN_PLACE = {"all_reduce", "broadcast", "reduce"}
 WIDTHS = (12, 12, 8, 6, 6, 7, 6, 6, 5, 7, 6, 6, 5)
@@ -38,6 +38,39 @@ class Sweep:
     """-n"""
     warmup: int
     """-w"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One size of one operation: a line of the table."""
+
+    size_bytes: int
+    count: int
+    """Elements per rank."""
+    redop: str
+    root: int
+    time_us: float
+    """Mean of the iterations."""
+    algbw: float
+    """GB/s of 1e9 bytes."""
+    busbw: float
+    wrong: int
+
+
+def measured(op: str, rows: Sequence[Row]) -> Measured:
+    """The iterations of one size.  Operations that nccl-tests does not know have no reduction and no root."""
+    first, operation = rows[0], OPERATIONS.get(op)
+    holders = first.ranks if operation is not None and operation.split else 1
+    return Measured(
+        size_bytes=first.bytes,
+        count=first.bytes // ELEMENT_BYTES // holders,
+        redop="sum" if operation is not None and operation.reduces else "none",
+        root=0 if operation is not None and operation.rooted else -1,
+        time_us=mean(row.time_us for row in rows),
+        algbw=_algbw(rows),
+        busbw=_algbw(rows) * _factor(first),
+        wrong=sum(row.wrong for row in rows),
+    )
 
 
 def text(rows: Sequence[Row], sweep: Sweep) -> str:
@@ -73,7 +106,10 @@ def _algbw(rows: Sequence[Row]) -> float:
 
 
 def _factor(row: Row) -> float:
-    return operation_named(row.op).factor(row.ranks)
+    """busbw / algbw: the convention's, or for an operation of an experiment's own what its rows say."""
+    if row.op in OPERATIONS:
+        return OPERATIONS[row.op].factor(row.ranks)
+    return row.busbw_GBps / row.algbw_GBps if row.algbw_GBps else 1.0
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -82,18 +118,16 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _cells(op: str, rows: Sequence[Row]) -> tuple[str, ...]:
-    first, operation = rows[0], operation_named(op)
-    holders = first.ranks if operation.split else 1
-    time_us, algbw = mean(row.time_us for row in rows), _algbw(rows)
-    measured = (_time(time_us), f"{algbw:.2f}", f"{algbw * _factor(first):.2f}", str(sum(row.wrong for row in rows)))
+    line = measured(op, rows)
+    found = (_time(line.time_us), f"{line.algbw:.2f}", f"{line.busbw:.2f}", str(line.wrong))
     absent = ("N/A",) * 4
     return (
-        str(first.bytes),
-        str(first.bytes // ELEMENT_BYTES // holders),
+        str(line.size_bytes),
+        str(line.count),
         "float",
-        "sum" if operation.reduces else "none",
-        "0" if operation.rooted else "-1",
-        *((*absent, *measured) if op in IN_PLACE else (*measured, *absent)),
+        line.redop,
+        str(line.root),
+        *((*absent, *found) if op in IN_PLACE else (*found, *absent)),
     )
 
 

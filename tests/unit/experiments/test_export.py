@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from experiments.export import export_csv
+from experiments.export.csv_files import export_csv
 from experiments.results import read_results
 from tests.unit.experiments.report_folders import busy_folder
 from topologies.registry import parse_topology
@@ -13,7 +13,7 @@ from topologies.registry import parse_topology
 
 def test_csv_says_what_the_files_say(tmp_path: Path) -> None:
     run = busy_folder(tmp_path / "run", parse_topology("star:hosts=3"), samples=4, ranks=2)
-    written = {path.stem: list(csv.DictReader(path.open(newline=""))) for path in export_csv(run)}
+    written = {path.stem: list(csv.DictReader(path.open(newline=""))) for path in export_csv(run).paths}
     assert set(written) == {"rows", "links", "paths", "ports", "sockets", "ranks"}
     results = read_results(run.results)
     assert [row["name"] for row in written["links"]] == [link.name for link in results.links]

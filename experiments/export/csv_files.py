@@ -1,4 +1,4 @@
-"""`./run export DIR`: a run as CSV, into DIR/export: results of results.json, and what `series` holds.
+"""A run as CSV: results of results.json, and what `series` holds.
 
 rows.csv links.csv paths.csv           as results.py says, one column per field
 ports.csv sockets.csv ranks.csv        as series/schema.py says; those that the run has
@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from experiments.export.written import Written
 from experiments.results import read_results
 from experiments.run_folder import RunFolder
 from experiments.series.schema import FILES
@@ -18,23 +19,23 @@ from experiments.series.schema import FILES
 BATCH_ROWS = 65_536
 
 
-def export_csv(run: RunFolder) -> list[Path]:
-    """The files it wrote.  Raises UserError where the folder is not that of a finished run."""
+def export_csv(run: RunFolder) -> Written:
+    """Raises UserError where the folder is not that of a finished run."""
     results = read_results(run.results)
-    target = run.path / "export"
-    target.mkdir(exist_ok=True)
-    written = []
+    written = Written.into(run)
     for name, records in (("rows", results.rows), ("links", results.links), ("paths", results.paths)):
         rows = [_flat(record.model_dump(mode="json")) for record in records]
         columns = list(dict.fromkeys(key for row in rows for key in row))
-        written.append(_write(target / f"{name}.csv", columns, rows))
+        written.paths.append(_write(written.folder / f"{name}.csv", columns, rows))
     for name in FILES:
         source = run.series / f"{name}.parquet"
         if source.exists():
             table = pq.ParquetFile(source)
             batches = (batch.to_pylist() for batch in table.iter_batches(batch_size=BATCH_ROWS))
             rows_of = (row for batch in batches for row in batch)
-            written.append(_write(target / f"{name}.csv", table.schema_arrow.names, rows_of))
+            written.paths.append(_write(written.folder / f"{name}.csv", table.schema_arrow.names, rows_of))
+        else:
+            written.left_out[f"{name}.csv"] = f"the run has no series of {name} (--sample)"
     return written
 
 
