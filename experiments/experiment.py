@@ -11,6 +11,7 @@ guest (`--inside`) it builds the fabric and runs `run`.
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -102,6 +103,14 @@ SampleOption = Annotated[
         "nothing of the run's time]"
     ),
 ]
+MetricsOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Serve counters to Prometheus at http://127.0.0.1:PORT/metrics while the run lasts (--clock real).",
+        metavar="PORT",
+        show_default=False,
+    ),
+]
 OutOption = Annotated[Path | None, typer.Option(help="The run's folder (new or empty).  [default: runs/TIME-NAME]")]
 MnCliOption = Annotated[bool, typer.Option("--mn-cli", help="Open Mininet's CLI on the fabric after the experiment.")]
 InsideOption = Annotated[Path | None, typer.Option("--inside", hidden=True)]
@@ -126,6 +135,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
         settings: SetOption = [],  # noqa: B006 - typer copies it
         pcap: PcapOption = "none",
         sample: SampleOption = experiment.sample,
+        metrics: MetricsOption = None,
         out: OutOption = None,
         mn_cli: MnCliOption = False,
         inside: InsideOption = None,
@@ -152,7 +162,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
             sample=sample,
             mn_cli=mn_cli,
         )
-        execute(experiment, request, out=out)
+        execute(experiment, request, out=out, metrics=metrics)
 
     guarded(lambda: application(args=list(arguments) if arguments is not None else None, standalone_mode=True))
 
@@ -169,14 +179,22 @@ def guarded(command: Callable[[], object]) -> None:
         sys.exit(130)
 
 
-def execute(experiment: Experiment, request: Request, *, out: Path | None) -> run_folder.RunFolder:
-    """Checks the request, runs it in a new run folder, reports it, returns the folder.  Raises TestbedError."""
-    from experiments import session  # boots guests and draws reports: nothing that `--help` should wait for
+def execute(
+    experiment: Experiment, request: Request, *, out: Path | None, metrics: int | None = None
+) -> run_folder.RunFolder:
+    """Checks the request, runs it in a new run folder, reports it, returns the folder.  Raises TestbedError.
 
+    `metrics` is the port at which counters are served meanwhile.
+    """
+    from experiments import session  # boots guests and draws reports: nothing that `--help` should wait for
+    from experiments.metrics_server import MetricsServer, check_metrics
+
+    check_metrics(metrics, request.clock)
     checked = session.check(experiment, request)
     folder = run_folder.create(experiment.name, out=out, now=datetime.now())
-    with Console(folder.log) as console:
-        session.run(experiment, request, checked, folder, console)
+    with Console(folder.log) as console, ExitStack() as stack:
+        server = None if metrics is None else stack.enter_context(MetricsServer(metrics))
+        session.run(experiment, request, checked, folder, console, server)
     return folder
 
 

@@ -26,6 +26,7 @@ from experiments.control import ControllerProcess
 from experiments.experiment import Experiment
 from experiments.failure_schedule import parse_failures
 from experiments.jobs import CommonStart, Work, check_together, cut_off
+from experiments.metrics_server import MetricsServer, live_metrics
 from experiments.pcap import parse_captures
 from experiments.port_plan import PortPlan, PortSettings
 from experiments.progress import progress
@@ -291,14 +292,20 @@ class Lab:
 
 
 def run_inside(
-    experiment: Experiment, request: Request, settings: BaseModel, folder: RunFolder, *, say: Say | None = None
+    experiment: Experiment,
+    request: Request,
+    settings: BaseModel,
+    folder: RunFolder,
+    *,
+    say: Say | None = None,
+    metrics: MetricsServer | None = None,
 ) -> None:
     """Builds the fabric of `request`, runs the experiment on it, writes manifest.json and results.json.
 
     Without `say` it is the guest's main program: errors become error.json and the exit code.
     """
     if say is not None:
-        _run(experiment, request, settings, folder, say)
+        _run(experiment, request, settings, folder, say, metrics)
         return
     try:
         _run(experiment, request, settings, folder, _print)
@@ -307,7 +314,14 @@ def run_inside(
         sys.exit(error.exit_code)
 
 
-def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: RunFolder, say: Say) -> None:
+def _run(
+    experiment: Experiment,
+    request: Request,
+    settings: BaseModel,
+    folder: RunFolder,
+    say: Say,
+    metrics: MetricsServer | None = None,
+) -> None:
     topology = from_json(read_json(folder.topology))
     kind = parse_settings(PortSettings, request.port, prefix=PORT_PREFIX).kind
     plan = PortPlan.of(policy=request.policy, topology=topology, seed=request.seed, kind=kind)
@@ -368,7 +382,7 @@ def _run(experiment: Experiment, request: Request, settings: BaseModel, folder: 
         )
         watch = Watch(real_clock=request.clock == "real")
         recording = Recording(fabric, parse_sampling(request.sample, port_kind=kind, clock=request.clock))
-        with watch, packets as capture, recording:
+        with watch, packets as capture, recording, live_metrics(metrics, fabric):
             timeline.at_start.append(capture.begin)
             timeline.ready()
             experiment.run(lab, settings)

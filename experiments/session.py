@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from experiments.console import Console
 from experiments.experiment import Experiment
 from experiments.failure_schedule import parse_failures
+from experiments.metrics_server import MetricsServer
 from experiments.pcap import Captures, parse_captures
 from experiments.port_plan import PortPlan, PortSettings
 from experiments.request import HOST_PREFIX, PORT_PREFIX, Request
@@ -83,7 +84,14 @@ def _check_machine(port_kind: str) -> None:
         )
 
 
-def run(experiment: Experiment, request: Request, checked: Checked, folder: RunFolder, console: Console) -> None:
+def run(
+    experiment: Experiment,
+    request: Request,
+    checked: Checked,
+    folder: RunFolder,
+    console: Console,
+    metrics: MetricsServer | None = None,
+) -> None:
     """Runs a checked request in `folder`.  Raises RunFailed or MissingFeature; the folder then says why."""
     request.write(folder.request)
     write_json(folder.topology, to_json(checked.topology))
@@ -99,7 +107,7 @@ def run(experiment: Experiment, request: Request, checked: Checked, folder: RunF
             if request.clock == "virtual":
                 _run_in_guest(request, folder, console)
             else:
-                _run_here(experiment, request, checked, folder, console)
+                _run_here(experiment, request, checked, folder, console, metrics)
     except TestbedError as error:
         folder.results.unlink(missing_ok=True)
         if not folder.error.exists():  # the guest's side knows best what kind of failure it was
@@ -141,10 +149,17 @@ def _failure(folder: RunFolder, code: int) -> TestbedError:
     return error
 
 
-def _run_here(experiment: Experiment, request: Request, checked: Checked, folder: RunFolder, console: Console) -> None:
+def _run_here(
+    experiment: Experiment,
+    request: Request,
+    checked: Checked,
+    folder: RunFolder,
+    console: Console,
+    metrics: MetricsServer | None,
+) -> None:
     from experiments import lab
 
-    lab.run_inside(experiment, request, checked.settings, folder, say=console.progress)
+    lab.run_inside(experiment, request, checked.settings, folder, say=console.progress, metrics=metrics)
 
 
 def _conclude(folder: RunFolder, console: Console, captures: Captures) -> None:

@@ -6,6 +6,7 @@ One boot serves many tests; each fact is a function, and a fact that raises is w
 import contextlib
 import io
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import fabric_traffic as traffic
 
+from experiments.metrics_server import MetricsServer, live_metrics
 from testbed import clean
 from testbed.capture import Capture, Window
 from testbed.fabric import Fabric
@@ -95,6 +97,34 @@ def selected() -> object:
                     for _ in range(count):
                         one.sendto(bytes(100 + number), other.getsockname())
         return {"captured": asdict(capture.captured["h1-eth0"]), "faults": capture.faults()}
+
+
+@fact
+def served() -> object:
+    """Counters over HTTP from the machine's namespace, while the fabric has ours: before, during, afterwards."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    outside = os.open("/proc/self/ns/net", os.O_RDONLY)
+    with MetricsServer(0) as server:
+        found = [scrape(server.port, outside)]
+        with learning(STAR) as fabric, traffic.datagram_pair(fabric, "h1", "h2") as (one, other):
+            with live_metrics(server, fabric):
+                traffic.burst(one, other, count=5, payload=1000)
+                found.append(scrape(server.port, outside))
+            counted = fabric.counters()["h1-eth0"]
+        found.append(scrape(server.port, outside))
+    return {"found": found, "sent": [counted.tx_packets, counted.tx_bytes]}
+
+
+def scrape(port: int, namespace: int) -> tuple[int, str]:
+    """Status and body, fetched by another process, as Prometheus is one."""
+    fetch = (
+        "import http.client as h; c = h.HTTPConnection('127.0.0.1', %d, timeout=10); c.request('GET', '/metrics'); "
+        "r = c.getresponse(); print(r.status); print(r.read().decode())"
+    )
+    argv = ["nsenter", f"--net=/proc/self/fd/{namespace}", sys.executable, "-c", fetch % port]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True, pass_fds=[namespace], timeout=60).stdout
+    status, _, body = said.partition("\n")
+    return int(status), body
 
 
 @fact

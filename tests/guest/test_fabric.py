@@ -129,3 +129,15 @@ def test_the_real_clock_runs_the_same_code(guest_kernel: object) -> None:
     assert stream["in_force"]["rate_bps"] == 20_000_000
     assert stream["goodput_bps"] == pytest.approx(1448 / 1514 * 20e6, rel=0.05)
     assert stream["imbalances"] == []
+
+
+def test_counters_are_served_while_the_fabric_is_there_and_not_otherwise(facts: Gathered) -> None:
+    """To a process in the machine's namespace, which cannot see the fabric; what it gets is what ports counted."""
+    (before, _), (during, page), (after, said) = facts["served"]["found"]
+    assert (before, during, after) == (503, 200, 503)
+    assert said.startswith("the fabric is not there yet, or no more")
+    packets, size_bytes = facts["served"]["sent"]
+    labels = '{interface="h1-eth0",peer="s1-eth1",class="all"}'
+    assert f"fabric_port_sent_packets_total{labels} {packets}\n" in page
+    assert f"fabric_port_sent_bytes_total{labels} {size_bytes}\n" in page
+    assert packets >= 6
