@@ -15,9 +15,9 @@ latencies do not shrink, so that the more is scaled, the more they weigh.
     ./run experiments/large_model.py --set model=gpt3_175b,scale=512 --set orders=tp-dp-pp,dp-pp-tp
     ./run experiments/large_model.py --topology leaf_spine:rate=400G --set tp=2 --set pp=4 --set microbatches=8
 
-Expected: bytes of Megatron-LM's formulas in every dimension, to gloo's headers.  Tensor parallelism sends by far the
-most, and nothing hides it: over Ethernet it halts the devices most of the time, and that is why it stays within a node,
-or here within a rack.
+Expected: bytes of Megatron-LM's formulas in every dimension, and gloo's headers.  Tensor parallelism sends by far the
+most, and nothing hides it: over Ethernet it halts the devices most of the time, which is why it stays within a node, or
+here within a rack.  A step is as long as the pipeline's schedule makes it of its stages' passes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ from experiments.training.accounting import StepAccount, account, summary
 from experiments.training.grid import DIMENSIONS, Grid
 from experiments.training.large_models import MODELS, model_named
 from experiments.training.large_plan import LargePlan
-from experiments.training.pipeline_schedules import SCHEDULES, bubble_share, schedule_named
+from experiments.training.pipeline_schedules import SCHEDULES, bubble_share, hop_ns, makespan_ns, schedule_named
 from experiments.training.racks import rack_of
 from experiments.training.timeline import Kind, StepRecord
 from experiments.workloads.messages import PREAMBLE_BYTES
@@ -50,6 +50,9 @@ HEADER_BYTES = 3 * PREAMBLE_BYTES
 """Of a gloo message, both ways."""
 ROUNDING = 1e-3
 """Of the formulas' bytes: arrays are whole numbers of values."""
+PASSES = ("forward", "backward")
+PLAYED = 0.05
+"""Of a step: passes of a stage are not all equally long, and copies of the model begin theirs apart."""
 EXPLAINED = 0.02
 """Of a step: may be neither computing nor waiting for an exchange, such as the last hand-over leaving a rank."""
 
@@ -264,6 +267,8 @@ def _claim_time(lab: Lab, found: Found) -> None:
         measured=f"{step_ns / 1e3:.1f} us",
         holds=abs(step_ns / parts - 1) <= EXPLAINED,
     )
+    if plan.grid.sizes["pp"] > 1:
+        _claim_pipeline(lab, found, mean(each.exposed_ns for each in exposed["dp"]) if "dp" in exposed else 0.0)
     rate_bps = max(lab.topology.link_of[nic.name].rate_bps for host in found.hosts for nic in _nics(lab, host))
     for name in ("tp", "dp"):
         if name not in exposed:
@@ -276,6 +281,40 @@ def _claim_time(lab: Lab, found: Found) -> None:
             measured=f"{took_ns / 1e3:.1f} us",
             holds=took_ns >= bound_ns,
         )
+
+
+def _claim_pipeline(lab: Lab, found: Found, data_ns: float) -> None:
+    """The schedule played through with what each stage was busy for, its tensor group's exchanges included."""
+    plan = found.plan
+    busy = {way: [stage_ns(found, stage, way) for stage in range(plan.grid.sizes["pp"])] for way in PASSES}
+    took_ns = data_ns + makespan_ns(
+        plan.schedule,
+        plan.microbatches,
+        forward_ns=busy["forward"],
+        backward_ns=busy["backward"],
+        hop_ns=hop_ns(along(found.records, "pp")),
+    )
+    lab.add_claim(
+        f"{found.name}: a step is as long as {plan.schedule} makes it of its stages' passes, and the gradients' sum",
+        expected=f"{took_ns / 1e3:.1f} us +- {PLAYED:.0%}",
+        measured=f"{found.step_ns / 1e3:.1f} us",
+        holds=abs(found.step_ns / took_ns - 1) <= PLAYED,
+    )
+
+
+def stage_ns(found: Found, stage: int, way: str) -> float:
+    """How long a stage was busy with a micro-batch's pass: computing, and sums within its tensor groups."""
+    spent = [
+        each.end_ns - each.start_ns
+        for rank, of_rank in enumerate(found.records)
+        if found.plan.grid.place(rank)["pp"] == stage
+        for record in of_rank
+        if record.number >= 0
+        for each in record.intervals
+        if each.name.endswith(way) and (each.kind is Kind.COMPUTE or each.name.startswith("tp"))
+    ]
+    ranks = found.plan.grid.ranks // found.plan.grid.sizes["pp"]
+    return sum(spent) / ranks / found.plan.steps / found.plan.microbatches
 
 
 def _nics(lab: Lab, host: str) -> Sequence[Any]:

@@ -12,7 +12,9 @@ GPipe, section 2.3; Narayanan et al. 2021, Megatron-LM, section 2.2.1).
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from statistics import median
 
+from experiments.training.timeline import Interval, Kind, StepRecord
 from topologies.errors import UnknownName
 
 
@@ -105,3 +107,22 @@ def _ready_ns(
         made_ns = done.get((source, action))
         return None if made_ns is None else made_ns + hop_ns
     return 0.0
+
+
+def hop_ns(records: Sequence[Sequence[StepRecord]]) -> float:
+    """Median time from sending to having received, of transfers that were awaited when they began.
+
+    Each has an interval at both ends under one name, and the receiver's ends last (`pipeline_parallel.py`).
+    """
+    found = []
+    for across in zip(*records, strict=True):
+        ends: dict[str, list[Interval]] = {}
+        for record in across:
+            for each in record.intervals:
+                if each.kind is Kind.COMMUNICATION:
+                    ends.setdefault(each.name, []).append(each)
+        for pair in ends.values():
+            sender, receiver = sorted(pair, key=lambda each: each.end_ns)
+            if receiver.start_ns <= sender.start_ns:
+                found.append(receiver.end_ns - sender.start_ns)
+    return median(found)

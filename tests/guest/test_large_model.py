@@ -18,7 +18,7 @@ def results(run_experiment: RunExperiment) -> Results:
 def test_every_claim_holds(results: Results) -> None:
     assert results.valid, results.reasons
     assert [f"{claim.claim}: {claim.measured}" for claim in results.claims if not claim.holds] == []
-    assert len(results.claims) == 3 + 1 + 1 + 2
+    assert len(results.claims) == 3 + 1 + 2 + 2
 
 
 def test_tensor_groups_stay_in_their_racks_and_send_most(results: Results) -> None:

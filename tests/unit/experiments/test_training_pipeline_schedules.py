@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from experiments.training.pipeline_schedules import (
     SCHEDULES,
     bubble_share,
+    hop_ns,
     makespan_ns,
     most_in_flight,
     schedule_named,
 )
+from experiments.training.timeline import Interval, Kind, StepRecord
 from topologies.errors import UnknownName
 
 NAMES = st.sampled_from(sorted(SCHEDULES))
@@ -63,3 +65,18 @@ def test_the_slowest_stage_sets_the_pace() -> None:
 def test_unknown_schedules_are_named() -> None:
     with pytest.raises(UnknownName, match="zigzag"):
         schedule_named("zigzag")
+
+
+def record(*intervals: Interval) -> list[StepRecord]:
+    return [StepRecord(number=0, start_ns=0, end_ns=100, intervals=intervals)]
+
+
+def moved(name: str, start_ns: int, end_ns: int) -> Interval:
+    return Interval(kind=Kind.COMMUNICATION, name=name, start_ns=start_ns, end_ns=end_ns)
+
+
+def test_a_hop_counts_from_sending_and_only_where_somebody_waited() -> None:
+    """The second had come before it was asked for: both its intervals are empty."""
+    sender = record(moved("a", 20, 20), moved("b", 40, 40), moved("c", 60, 60))
+    receiver = record(moved("a", 5, 27), moved("b", 55, 55), moved("c", 60, 69))
+    assert hop_ns([sender, receiver]) == hop_ns([receiver, sender]) == 8
