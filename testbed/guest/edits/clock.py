@@ -36,7 +36,7 @@ EDITS: tuple[Edit, ...] = (
     Edit(
         name="clock-page",
         path="arch/um/include/shared/timetravel.h",
-        why="the kernel and the vDSO share the clock, and a count of what was done since it last moved",
+        why="the kernel and the vDSO share the clock, and a count of what the task did since it last moved",
         pattern=r"#if IS_ENABLED\(CONFIG_UML_TIME_TRAVEL_SUPPORT\)\nextern enum",
         replacement="""/* Mapped into every process, just below the vDSO, which reads the clock here. */
 struct um_clock_page {
@@ -47,13 +47,15 @@ struct um_clock_page {
 	unsigned int restless;		/* see time_travel_restless() */
 };
 
-/* so much restlessness at one instant is a loop that waits for time to pass */
-#define UM_RESTLESS_LIMIT 65536
-#define UM_RESTLESS_CLOCK 64	/* reading the clock or yielding: 1,024 in a row */
-#define UM_RESTLESS_FAILURE 16	/* a system call that failed: 4,096 */
+/* so much restlessness of one task at one instant is a loop that waits for time to pass */
+#define UM_RESTLESS_LIMIT 262144
+#define UM_RESTLESS_CLOCK 256	/* reading the clock or yielding: 1,024 in a row */
+#define UM_RESTLESS_FAILURE 64	/* a system call that failed, a poll that found nothing: 4,096 */
 #define UM_RESTLESS_CALL 1	/* any other */
 
 void um_clock_page_at(struct um_clock_page *page);
+struct thread_struct;
+void time_travel_switch(struct thread_struct *from, struct thread_struct *to);
 
 #if IS_ENABLED(CONFIG_UML_TIME_TRAVEL_SUPPORT)
 extern enum""",
@@ -92,6 +94,17 @@ void __init um_clock_page_at(struct um_clock_page *page)
 	*page = *um_clock_page;
 	um_clock_page = page;
 	pvclock_gtod_register_notifier(&um_clock_follower);
+}
+
+/*
+ * The page counts what the running task does.  If it counted for all, one more call anywhere would move the moment at
+ * which a storm of processes that start together is charged, and with it every packet that they ever send.
+ */
+void time_travel_switch(struct thread_struct *from, struct thread_struct *to)
+{
+	from->restless = um_clock_page->restless;
+	from->restless_at = time_travel_time;
+	um_clock_page->restless = to->restless_at == time_travel_time ? to->restless : 0;
 }
 
 /*
@@ -253,7 +266,13 @@ int __vdso_clock_gettime(clockid_t clock, struct __kernel_timespec *ts)
         pattern=r"\t\t/\*\n\t\t \* An error value here can be some form of -ERESTARTSYS.*?"
         r"\t\t\tschedule\(\);\n\t\t\}\n",
         replacement="""		if (time_travel_mode == TT_MODE_INFCPU) {
-			if (IS_ERR_VALUE(ret))
+			/* programs look in many places for their files and ask of each whether it is a terminal */
+			int sought = ret == -ENOENT || ret == -ENOTDIR || ret == -ENOTTY;
+			int polls = syscall == __NR_poll || syscall == __NR_ppoll || syscall == __NR_select ||
+				    syscall == __NR_pselect6 || syscall == __NR_epoll_wait ||
+				    syscall == __NR_epoll_pwait || syscall == __NR_epoll_pwait2;
+
+			if ((IS_ERR_VALUE(ret) && !sought) || (!ret && polls))
 				time_travel_restless(UM_RESTLESS_FAILURE);
 			else if (syscall == __NR_clock_gettime || syscall == __NR_gettimeofday ||
 				 syscall == __NR_time || syscall == __NR_sched_yield)
@@ -261,6 +280,25 @@ int __vdso_clock_gettime(clockid_t clock, struct __kernel_timespec *ts)
 			else
 				time_travel_restless(UM_RESTLESS_CALL);
 		}
+""",
+    ),
+    Edit(
+        name="restlessness-of-a-task",
+        path="arch/um/include/asm/processor-generic.h",
+        why="as above, for tasks that are not running",
+        pattern=r"\tstruct task_struct \*prev_sched;\n",
+        replacement="""	struct task_struct *prev_sched;
+	unsigned long long restless_at;
+	unsigned int restless;
+""",
+    ),
+    Edit(
+        name="restlessness-switched",
+        path="arch/um/kernel/process.c",
+        why="as above",
+        pattern=r"\tto->thread\.prev_sched = from;\n",
+        replacement="""	to->thread.prev_sched = from;
+	time_travel_switch(&from->thread, &to->thread);
 """,
     ),
     Edit(

@@ -6,7 +6,7 @@ A machine without newer source (Ubuntu 24.04, say) has the virtual clock with th
 from testbed.guest.edits import clock
 from testbed.guest.edits.edit import Edit
 
-_SAME_CODE = ("tick-1ms", "clock-resolution-1ns", "timer-least-delay-1ns")
+_SAME_CODE = ("tick-1ms", "clock-resolution-1ns", "timer-least-delay-1ns", "restlessness-of-a-task")
 
 EDITS: tuple[Edit, ...] = (
     *(edit for edit in clock.EDITS if edit.name in _SAME_CODE),
@@ -20,18 +20,17 @@ EDITS: tuple[Edit, ...] = (
     Edit(
         name="clock-reads-free-but-loops",
         path="arch/um/kernel/time.c",
-        why="a clock read cost 256 ns of everybody's time; now only 1,024 reads at one instant, which are a loop, pay",
+        why="a clock read cost 256 ns of everybody's time; now only a task's 1,024 at one instant, which are a loop, pay",
         pattern=r"!time_travel_ext_waiting\)\s*time_travel_update_time_rel\(TIMER_MULTIPLIER\);\n",
         replacement="""!time_travel_ext_waiting) {
-		static unsigned long long last_read_at;
-		static unsigned int reads;
+		struct thread_struct *task = &current->thread;
 
-		if (last_read_at != time_travel_time) {
-			last_read_at = time_travel_time;
-			reads = 0;
+		if (task->restless_at != time_travel_time) {
+			task->restless_at = time_travel_time;
+			task->restless = 0;
 		}
-		if (++reads > 1024) {
-			reads = 0;
+		if ((task->restless += 4) > 4096) {
+			task->restless = 0;
 			time_travel_update_time_rel(1000);
 		}
 	}
@@ -43,17 +42,16 @@ EDITS: tuple[Edit, ...] = (
         why="a failing system call cost 1 us, EAGAIN on a socket included; now only restarts and loops of failures pay",
         pattern=r"um_udelay\(1\);\n",
         replacement="""extern unsigned long long time_travel_time;
-			static unsigned long long last_failure_at;
-			static unsigned int failures;
+			struct thread_struct *task = &current->thread;
 			int restarts = ret == -ERESTARTSYS || ret == -ERESTARTNOINTR;
 
 			restarts |= ret == -ERESTARTNOHAND || ret == -ERESTART_RESTARTBLOCK;
-			if (last_failure_at != time_travel_time) {
-				last_failure_at = time_travel_time;
-				failures = 0;
+			if (task->restless_at != time_travel_time) {
+				task->restless_at = time_travel_time;
+				task->restless = 0;
 			}
-			if (restarts || ++failures > 4096) {
-				failures = 0;
+			if (restarts || ++task->restless > 4096) {
+				task->restless = 0;
 				um_udelay(1);
 			}
 """,

@@ -1672,15 +1672,12 @@ static void fabric_read_class(struct fabric_port *port, unsigned int c, struct f
 	fabric_settle_pause(cl, now);
 	*to = cl->x;
 	to->state = (cl->paused_until > now ? FABRIC_STATE_PAUSED : 0) | (cl->storm ? FABRIC_STATE_STORM : 0);
-	cl->x.peak_packets = cl->x.queue_packets;
-	cl->x.peak_bytes = cl->x.queue_bytes;
 	if (!in)
 		return;
 	to->state |= in->xoff & BIT(c) ? FABRIC_STATE_XOFF : 0;
 	to->ingress_bytes = in->bytes[c];
 	to->headroom_bytes = in->headroom[c];
 	to->headroom_peak_bytes = in->headroom_peak[c];
-	in->headroom_peak[c] = in->headroom[c];
 }
 
 static bool fabric_class_used(const struct fabric_port *port, unsigned int c)
@@ -1693,20 +1690,53 @@ static bool fabric_class_used(const struct fabric_port *port, unsigned int c)
 }
 
 /* A dump reads all ports of a buffer in turn: the first one starts a new peak, the others tell the same. */
-static void fabric_read_shared_peak(struct fabric_port *port, struct fabric_xstats *x)
+static bool fabric_starts_shared_peak(const struct fabric_port *port)
 {
-	struct fabric_buffer *b = port->buffer;
 	unsigned int first = 1;
 
-	if (!b->id)
-		return;
-	while (!b->ingress[first]->port)
+	if (!port->buffer->id)
+		return false;
+	while (!port->buffer->ingress[first]->port)
 		first++;
-	if (port->slot == first) {
-		b->shared_peak_before = b->shared_peak;
-		b->shared_peak = b->shared;
+	return port->slot == first;
+}
+
+static u64 fabric_shared_peak(const struct fabric_port *port)
+{
+	const struct fabric_buffer *b = port->buffer;
+
+	if (!b->id)
+		return 0;
+	return fabric_starts_shared_peak(port) ? b->shared_peak : max(b->shared_peak, b->shared_peak_before);
+}
+
+static void fabric_forget_peaks(struct fabric_port *port)
+{
+	unsigned int c;
+
+	port->x.peak_bytes = port->x.queue_bytes;
+	if (fabric_starts_shared_peak(port)) {
+		port->buffer->shared_peak_before = port->buffer->shared_peak;
+		port->buffer->shared_peak = port->buffer->shared;
 	}
-	x->shared_peak_bytes = max(b->shared_peak, b->shared_peak_before);
+	for (c = 0; c < FABRIC_CLASSES; c++) {
+		struct fabric_class *cl = &port->class[c];
+
+		cl->x.peak_packets = cl->x.queue_packets;
+		cl->x.peak_bytes = cl->x.queue_bytes;
+		if (port->ingress)
+			port->ingress->headroom_peak[c] = port->ingress->headroom[c];
+	}
+}
+
+/*
+ * Whether all of a message that tells the statistics will fit: they go in twice, with less than FABRIC_REST of others.
+ * One that does not fit is thrown away and told again in the next buffer: the peaks must still be there.
+ */
+#define FABRIC_REST 512
+static bool fabric_fits(const struct gnet_dump *d, size_t length)
+{
+	return skb_tailroom(d->skb) >= 2 * nla_total_size_64bit(length) + FABRIC_REST;
 }
 
 static int fabric_dump_stats(struct Qdisc *sch, struct gnet_dump *d)
@@ -1735,13 +1765,14 @@ static int fabric_dump_stats(struct Qdisc *sch, struct gnet_dump *d)
 	x->buffer_ports = b->ports;
 	x->pool_bytes = b->id ? b->bytes - b->promised : 0;
 	x->shared_bytes = b->shared;
-	fabric_read_shared_peak(port, x);
-	port->x.peak_bytes = port->x.queue_bytes;
+	x->shared_peak_bytes = fabric_shared_peak(port);
 	for (c = 0; c < FABRIC_CLASSES; c++)
 		if (fabric_class_used(port, c)) {
 			x->class_mask |= BIT(c);
 			fabric_read_class(port, c, to++, now);
 		}
+	if (fabric_fits(d, (u8 *)to - (u8 *)x))
+		fabric_forget_peaks(port);
 	fabric_arm(port, now, false);
 	garbage = fabric_take_garbage(b);
 	spin_unlock_bh(&b->lock);
