@@ -34,6 +34,7 @@ from experiments.training.accounting import StepAccount, account, summary
 from experiments.training.device import Cost, Device
 from experiments.training.pipeline_schedules import (
     SCHEDULES,
+    alike,
     bubble_share,
     hop_ns,
     makespan_ns,
@@ -252,13 +253,8 @@ def _claim_pipeline(lab: Lab, found: Found, blocks: int, forward_ns: int) -> Non
     stages, hop = len(found.trained), hop_ns([each.steps for each in found.trained])
     share = float(bubble_share(stages, found.microbatches))
     each_ns = forward_ns * blocks // stages
-    took_ns = makespan_ns(
-        found.way,
-        found.microbatches,
-        forward_ns=[each_ns] * stages,
-        backward_ns=[2 * each_ns] * stages,
-        hop_ns=hop,
-    )
+    passes = alike(each_ns, 2 * each_ns)
+    took_ns = makespan_ns(found.way, stages, found.microbatches, spent_ns=passes, hop_ns=hop)
     with_hops = 1 - 3 * each_ns * found.microbatches / took_ns
     lab.add_claim(
         f"{found.name}: (p-1)/(m+p-1) of the step is idle, and what transfers add in this schedule",

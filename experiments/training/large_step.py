@@ -76,10 +76,10 @@ class ShapeStage:
             self.tensor.all_reduce(f"micro{microbatch}.embedding.forward")
         for layer in range(self.plan.layers_per_stage):
             for half in HALVES:
-                self._compute(half, 1)
+                self._compute(half, microbatch, "forward")
                 self.tensor.all_reduce(f"micro{microbatch}.layer{layer}.{half}.forward")
         if self.plan.is_last(self.number):
-            self._compute("head", 1)
+            self._compute("head", microbatch, "forward")
             return None
         return self._made(microbatch)
 
@@ -87,16 +87,17 @@ class ShapeStage:
         """Head, layers from the last on."""
         self._check(microbatch, gradient, "backward")
         if self.plan.is_last(self.number):
-            self._compute("head", 2)
+            self._compute("head", microbatch, "backward")
             self.tensor.all_reduce(f"micro{microbatch}.head.backward")
         for layer in reversed(range(self.plan.layers_per_stage)):
             for half in reversed(HALVES):
-                self._compute(half, 2)
+                self._compute(half, microbatch, "backward")
                 self.tensor.all_reduce(f"micro{microbatch}.layer{layer}.{half}.backward")
         return None if self.plan.is_first(self.number) else self._made(microbatch)
 
-    def _compute(self, part: str, times: int) -> None:
-        self.recorder.compute(f"{part}.{'forward' if times == 1 else 'backward'}", times * self.plan.forward_ns(part))
+    def _compute(self, part: str, microbatch: int, way: str) -> None:
+        times = 1 if way == "forward" else 2
+        self.recorder.compute(f"micro{microbatch}.{part}.{way}", times * self.plan.forward_ns(part))
 
     def _made(self, microbatch: int) -> torch.Tensor:
         return torch.full((self.plan.activation_elements,), microbatch + 1, dtype=TYPES[self.plan.value_bytes])

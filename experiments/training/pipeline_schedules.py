@@ -79,23 +79,26 @@ def bubble_share(stages: int, microbatches: int) -> Fraction:
 
 
 def makespan_ns(
-    name: str, microbatches: int, *, forward_ns: Sequence[float], backward_ns: Sequence[float], hop_ns: float = 0
+    name: str, stages: int, microbatches: int, *, spent_ns: Callable[[int, Action], float], hop_ns: float = 0
 ) -> float:
-    """How long a step takes whose stage s works for so long on each micro-batch; a transfer takes `hop_ns`.
+    """How long a step takes in which a stage works for so long on an action; a transfer takes `hop_ns`.
 
     A stage begins an action once it has finished the one before and its input has come.  Raises UnknownName.
     """
-    stages = len(forward_ns)
     left = [schedule_named(name)(stage, stages, microbatches) for stage in range(stages)]
     done: dict[tuple[int, Action], float] = {}
     free_ns = [0.0] * stages
     while any(left):
         for stage, actions in enumerate(left):
             while actions and (ready_ns := _ready_ns(done, stage, stages, actions[0], hop_ns)) is not None:
-                spent = (backward_ns if actions[0].backward else forward_ns)[stage]
-                free_ns[stage] = max(free_ns[stage], ready_ns) + spent
+                free_ns[stage] = max(free_ns[stage], ready_ns) + spent_ns(stage, actions[0])
                 done[stage, actions.pop(0)] = free_ns[stage]
     return max(free_ns)
+
+
+def alike(forward_ns: float, backward_ns: float) -> Callable[[int, Action], float]:
+    """Every stage and micro-batch takes the same time."""
+    return lambda _stage, action: backward_ns if action.backward else forward_ns
 
 
 def _ready_ns(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from experiments.training.pipeline_schedules import (
     SCHEDULES,
+    alike,
     bubble_share,
     hop_ns,
     makespan_ns,
@@ -35,7 +36,7 @@ def test_every_microbatch_goes_forward_once_and_then_backward_once(name: str, st
 def test_idle_share_is_that_of_the_papers(
     name: str, stages: int, microbatches: int, forward: int, backward: int
 ) -> None:
-    took = makespan_ns(name, microbatches, forward_ns=[forward] * stages, backward_ns=[backward] * stages)
+    took = makespan_ns(name, stages, microbatches, spent_ns=alike(forward, backward))
     assert took == (microbatches + stages - 1) * (forward + backward)
     assert 1 - Fraction(microbatches * (forward + backward), round(took)) == bubble_share(stages, microbatches)
 
@@ -50,7 +51,7 @@ def test_1f1b_pays_for_a_round_trip_whenever_all_it_holds_is_under_way_gpipe_onl
     """Two stages, of which the first holds two micro-batches: a round trip per two of eight."""
 
     def slower(name: str) -> float:
-        took = [makespan_ns(name, 8, forward_ns=[10, 10], backward_ns=[20, 20], hop_ns=hop_ns) for hop_ns in (0, 1)]
+        took = [makespan_ns(name, 2, 8, spent_ns=alike(10, 20), hop_ns=hop_ns) for hop_ns in (0, 1)]
         return took[1] - took[0]
 
     assert slower("gpipe") == 2
@@ -58,7 +59,9 @@ def test_1f1b_pays_for_a_round_trip_whenever_all_it_holds_is_under_way_gpipe_onl
 
 
 def test_the_slowest_stage_sets_the_pace() -> None:
-    took = makespan_ns("gpipe", 100, forward_ns=[10, 10, 30], backward_ns=[20, 20, 60])
+    took = makespan_ns(
+        "gpipe", 3, 100, spent_ns=lambda stage, it: (20 if it.backward else 10) * (3 if stage == 2 else 1)
+    )
     assert took == 100 * 90 + 2 * 30
 
 
