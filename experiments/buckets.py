@@ -140,12 +140,13 @@ class Ring:
 
         A segment is half a rank's chunk, of at most 1 MiB.  When one arrives, a rank says that it is ready for the next
         and waits for its neighbour to say so; the segment behind it is on the wire meanwhile, for as long as it lasts,
-        but no longer than until the first has arrived: half a step's latency, less what a switch held of it.
+        but no longer than until the first has arrived: half a step's latency, less what a switch held of it.  The last
+        step of reducing and that of gathering are waited for to the end: they hide nothing.
         """
         segment_ns = min(bucket_bytes / (2 * self.ranks), SEGMENT_BYTES) * self.byte_ns
         packet_ns = min(segment_ns, self.frame_bytes * self.byte_ns)
         hidden_ns = min(segment_ns, max(0.0, self.smallest_ns / self.steps / 2 - packet_ns))
-        return self.smallest_ns + self.steps * (self.switches * packet_ns - hidden_ns)
+        return self.smallest_ns + self.steps * self.switches * packet_ns - (self.steps - 2) * hidden_ns
 
 
 def program(rank: Rank, cuts: Sequence[Cut], warmup: int, repetitions: int) -> list[list[tuple[int, int]]]:
