@@ -199,11 +199,11 @@ def execute(
 
 
 def _run_inside(experiment: Experiment, request_file: Path) -> None:
-    from experiments import lab
+    from experiments import inside
 
     request = Request.read(request_file)
     settings = parse_settings(experiment.settings, request.settings)
-    lab.run_inside(experiment, request, settings, run_folder.RunFolder(request_file.parent))
+    inside.run_inside(experiment, request, settings, run_folder.RunFolder(request_file.parent))
 
 
 def _clock(text: str) -> Clock:

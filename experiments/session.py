@@ -157,9 +157,9 @@ def _run_here(
     console: Console,
     metrics: MetricsServer | None,
 ) -> None:
-    from experiments import lab
+    from experiments import inside
 
-    lab.run_inside(experiment, request, checked.settings, folder, say=console.progress, metrics=metrics)
+    inside.run_inside(experiment, request, checked.settings, folder, say=console.progress, metrics=metrics)
 
 
 def _conclude(folder: RunFolder, console: Console, captures: Captures) -> None:

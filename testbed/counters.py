@@ -29,7 +29,9 @@ class InterfaceCounters:
 class Counters:
     """An interface and the port behind it, since the fabric was made.
 
-    tx is what left the port: `port.dropped_packets` never reached the cable, `tx_dropped` was lost entering it.
+    tx is what left the port: `port.dropped_packets` never reached the cable.  Of `tx_dropped`, `refused_packets` were
+    lost entering it and `unplugged_packets` never reached the port: the stack of a host drops what it has to send while
+    its cable is unplugged.
     """
 
     tx_packets: int
@@ -39,6 +41,16 @@ class Counters:
     tx_dropped: int
     rx_dropped: int
     port: PortCounters
+
+    @property
+    def refused_packets(self) -> int:
+        """Released by the port, refused by the cable.  What waits in a polling receiver's ring is not counted yet."""
+        return max(0, min(self.tx_dropped, self.port.sent_packets - self.tx_packets))
+
+    @property
+    def unplugged_packets(self) -> int:
+        """Dropped before the port."""
+        return self.tx_dropped - self.refused_packets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +110,11 @@ def imbalances(directions: Sequence[Direction], counters: Mapping[str, Counters]
         if sender.port.backlog_packets:
             found.append(f"{where}: {sender.port.backlog_packets} packets are still queued or on the wire")
             continue
-        left = sender.port.sent_packets - sender.tx_dropped
-        arrived = receiver.rx_packets
-        if not left == sender.tx_packets == arrived:
+        released, arrived = sender.port.sent_packets, receiver.rx_packets
+        if not released - sender.refused_packets == sender.tx_packets == arrived:
             found.append(
-                f"{where}: the port released {left} packets, the cable took {sender.tx_packets}, {arrived} arrived"
+                f"{where}: the port released {released} packets, the cable took {sender.tx_packets}, {arrived} arrived,"
+                f" {sender.tx_dropped} were dropped"
             )
         elif sender.tx_bytes != receiver.rx_bytes:
             found.append(f"{where}: {sender.tx_bytes} B left, {receiver.rx_bytes} B arrived")

@@ -37,7 +37,9 @@ class Losses:
     wire: int = 0
     """On a cable when it went down."""
     dead_port: int = 0
-    """Arrived at a switch whose rules sent them to a cable that was down, or that had no rule for them."""
+    """Arrived at a switch whose rules sent them to a cable that was down, or that had no rule for them; or dropped by a
+    host whose own cable was unplugged.
+    """
     link: int = 0
     """Swallowed by a lossy cable."""
 
@@ -58,8 +60,10 @@ def losses_of(topology: Topology, counters: Mapping[str, Counters], swallowed: i
     return Losses(
         queue=sum(each.total for each in drops) - flushed,
         flushed=flushed,
-        wire=sum(it.port.wire_lost_packets + it.tx_dropped for it in counters.values()),
-        dead_port=sum(_unforwarded(topology, switch.name, counters) for switch in topology.switches) - swallowed,
+        wire=sum(it.port.wire_lost_packets + it.refused_packets for it in counters.values()),
+        dead_port=sum(_unforwarded(topology, switch.name, counters) for switch in topology.switches)
+        + sum(it.unplugged_packets for it in counters.values())
+        - swallowed,
         link=swallowed,
     )
 

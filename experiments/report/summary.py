@@ -7,6 +7,7 @@
     bottleneck  which link, and which queue, the bytes of training steps waited for
     stall       nothing moves although ranks communicate
     losses      where packets were dropped
+    tcp         what TCP sent again, and what reached it out of order
 
 Each is found from results.json alone, or from samples where it needs time; what cannot be known is not said.
 """
@@ -54,6 +55,7 @@ def summary(run: Run) -> list[Finding]:
         collisions,
         incasts,
         losses,
+        tcp,
         stragglers,
         bottlenecks,
         stalls,
@@ -152,6 +154,19 @@ def losses(run: Run) -> Iterator[Finding]:
         worst = max(run.results.links, key=lambda link: link.drops)
         where = run.direction(_sender(worst))
         yield Finding(kind="losses", text=f"{total} packets were dropped, {worst.drops} of them at {where}.")
+
+
+def tcp(run: Run) -> Iterator[Finding]:
+    """Of all hosts.  Folders of earlier versions do not have it."""
+    seen = run.results.sections.get("tcp", {})
+    said = []
+    if again := seen.get("retransmitted"):
+        why = [f"{seen[key]} {name}" for key, name in (("timeouts", "after timeouts"), ("needless", "needlessly"))]
+        said.append(f"sent {again} segments again ({', '.join(why)})")
+    if late := seen.get("out_of_order"):
+        said.append(f"received {late} out of order")
+    if said:
+        yield Finding(kind="tcp", text=f"TCP {' and '.join(said)}.")
 
 
 def stragglers(run: Run) -> list[Finding]:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed.guest.edits import clock, edit, entropy, lifetime, older, speed
+from testbed.guest.edits import clock, edit, entropy, lifetime, mappings, older, speed
 from testbed.guest.edits.edit import Edit, EditMismatchError
 
 __all__ = ["EDITS", "OLDER_EDITS", "SECCOMP_RELEASE", "Edit", "EditMismatchError", "apply_edits", "digest", "edits_for"]
 
-EDITS: tuple[Edit, ...] = (*clock.EDITS, *entropy.EDITS, *lifetime.EDITS, *speed.EDITS)
+EDITS: tuple[Edit, ...] = (*clock.EDITS, *entropy.EDITS, *lifetime.EDITS, *mappings.EDITS, *speed.EDITS)
 OLDER_EDITS: tuple[Edit, ...] = (*older.EDITS, *entropy.EDITS, *speed.EDITS)
 SECCOMP_RELEASE = (6, 16)
 """The first release whose User-Mode Linux can trap system calls by seccomp, twice as fast as by ptrace."""

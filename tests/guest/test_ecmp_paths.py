@@ -51,9 +51,9 @@ def data_paths(run: Run) -> list[FlowPath]:
 
 @pytest.fixture(scope="module")
 def collided(run_experiment: RunExperiment) -> Run:
-    """A run in which both flows hash to one uplink."""
-    seed = str(first_seed(shared=True))
-    return run_experiment(SCRIPTS / "two_flows.py", "--topology", FABRIC, "--seed", seed).succeeded()
+    """A run in which both flows hash to one uplink; DCTCP, because two of CUBIC take long to come to equal shares."""
+    options = ("--topology", FABRIC, "--policy", "dctcp:lb=ecmp", "--seed", str(first_seed(shared=True)))
+    return run_experiment(SCRIPTS / "two_flows.py", *options).succeeded()
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_two_flows_on_one_uplink_get_half_each(collided: Run) -> None:
     full = LINE_GBPS * PAYLOAD_SHARE
     assert sum(goodputs) == pytest.approx(full, rel=0.03)
     for goodput in goodputs:
-        assert goodput == pytest.approx(full / 2, rel=0.2), goodputs
+        assert goodput == pytest.approx(full / 2, rel=0.05), goodputs
 
 
 def test_two_flows_on_two_uplinks_get_all_each(apart: Run) -> None:

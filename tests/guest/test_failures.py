@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.guest.conftest import RunExperiment
-from tests.guest.runs import Run
+from tests.guest.runs import SCRIPTS, Run
 
 LOOK = "link h1-leaf1 loss 0%"
 """Changes nothing; what was lost until then is counted apart."""
@@ -98,10 +98,34 @@ def test_a_host_that_is_cut_off_ends_the_run_and_names_the_cut(cut: Run) -> None
     assert not cut.folder.results.exists()
 
 
+def test_books_balance_when_a_hosts_own_cable_comes_back(run_experiment: RunExperiment) -> None:
+    """Its stack drops what it has to send meanwhile, before the port."""
+    run = run_experiment(
+        SCRIPTS / "sampled.py",
+        *("--set", "period=7us"),
+        *("--failure", "at 7ms link h2-s1 down", "--failure", "at 40ms link h2-s1 up"),
+    ).succeeded()
+    assert run.results.valid, run.results.reasons
+    assert lines(run)["link h2-s1 down"]["lost_wire"] == 0
+    assert lines(run)["link h2-s1 down"]["lost_dead_port"] > 0
+
+
 def test_an_unknown_link_is_refused_before_anything_boots(run_experiment: RunExperiment) -> None:
     refused = run_experiment("failures", "--failure", "at 1ms link leaf1-spine9 down")
     assert refused.exit_code == 2
     assert "unknown link 'leaf1-spine9'; known: h1-leaf1, h2-leaf1, leaf1-spine1, leaf1-spine2" in refused.said
+
+
+def test_te_has_planned_for_what_is_left_a_period_after_the_repair(run_experiment: RunExperiment) -> None:
+    """And what is left is used evenly."""
+    run = run_experiment(
+        "failures",
+        *("--topology", "leaf_spine:leaves=2,hosts=2,spines=3", "--policy", "te:period_ns=2ms"),
+        *("--set", "connections=12", "--set", "rounds=14", "--failure", "at 4ms link leaf1-spine1 down"),
+    ).succeeded()
+    (claim,) = [claim for claim in run.results.claims if "a period after the repair" in claim.claim]
+    assert claim.holds, claim
+    assert all(claim.holds for claim in run.results.claims), run.results.claims
 
 
 def test_the_same_seed_loses_the_same_packets(run_experiment: RunExperiment, down_and_up: Run) -> None:

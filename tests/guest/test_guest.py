@@ -114,6 +114,23 @@ def test_a_command_that_wants_more_memory_than_there_is_is_killed_and_the_consol
     assert any("Out of memory: Killed process" in line for line in lines)
 
 
+def test_a_process_may_fill_more_memory_backwards_than_the_machine_has_mappings_for(run_dir: Path) -> None:
+    """The smallest failing input: each page is a mapping of its own there, of which Linux allows 65,530."""
+    pages = 70_000
+    program = f"""
+import mmap
+memory = mmap.mmap(-1, {pages} * 4096)
+for page in reversed(range({pages})):
+    memory[4096 * page] = page % 251
+for again in range(2):
+    assert all(memory[4096 * page] == page % 251 for page in range({pages}))
+print("as written")
+"""
+    lines: list[str] = []
+    assert boot(Boot(command=("python3", "-c", program), run_dir=run_dir, memory="1G"), lines.append) == 0
+    assert lines == ["as written"]
+
+
 def test_a_loop_that_never_lets_time_move_is_stuck(run_dir: Path) -> None:
     script = "sleep 5; echo looping; while :; do :; done"
     with pytest.raises(RunFailed, match=r"stuck at 5\.\d+ s of virtual time(.|\n)*looping"):

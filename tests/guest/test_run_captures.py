@@ -127,14 +127,18 @@ def test_a_run_s_capture_is_in_order_and_names_its_interfaces(incast: Run) -> No
 
 
 def test_packets_say_which_operation_they_are_of(incast: Run) -> None:
-    """All but the two bytes with which senders greet passed while one of their ends was in an operation."""
+    """All but the two bytes with which senders greet passed while one of their ends was in an operation.
+
+    But for what a sender took for lost and sent again needlessly: it may pass when all is over.
+    """
     told = [
         frame.comments
         for frame in frames(incast.folder.pcap / RUN_FILE)
         if frame.segment and frame.segment.payload_bytes > 2
     ]
     assert len(told) > 1000
-    assert set(told) == {(f"job {job} incast step 0",) for job in (1, 2, 3)}
+    assert {each for each in told if each} == {(f"job {job} incast step 0",) for job in (1, 2, 3)}
+    assert told.count(()) < 0.01 * len(told)
 
 
 def test_a_window_a_length_and_an_event_are_in_the_file(broken: Run) -> None:

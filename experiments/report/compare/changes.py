@@ -30,6 +30,8 @@ LESS_IS_BETTER = (
     "halting",
     "wrong",
     "reordered",
+    "out_of_order",
+    "needless",
     "lost",
 )
 MORE_IS_BETTER = ("gbps", "goodput", "busbw", "algbw", "share_of_ideal", "entropy", "efficiency", "fairness")

@@ -20,7 +20,7 @@ EDITS: tuple[Edit, ...] = (
     Edit(
         name="clock-reads-free-but-loops",
         path="arch/um/kernel/time.c",
-        why="a clock read cost 256 ns of everybody's time; now only a task's 1,024 at one instant, which are a loop, pay",
+        why="a clock read cost 256 ns of everybody's time; now a task's 1,024 at one instant, which are a loop, pay",
         pattern=r"!time_travel_ext_waiting\)\s*time_travel_update_time_rel\(TIMER_MULTIPLIER\);\n",
         replacement="""!time_travel_ext_waiting) {
 		struct thread_struct *task = &current->thread;

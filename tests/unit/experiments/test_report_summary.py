@@ -68,6 +68,15 @@ def test_many_senders_whose_packets_just_pass_are_no_incast() -> None:
     assert texts(STAR, incast(queue_max_bytes=9000), Series(), "incast") == []
 
 
+def test_what_tcp_sent_again_and_received_out_of_order_is_told() -> None:
+    seen = {"retransmitted": 12, "timeouts": 3, "needless": 4, "out_of_order": 512, "loss_probes": 0, "hosts": {}}
+    found = results(STAR).model_copy(update={"tcp": seen})
+    assert texts(STAR, found, Series(), "tcp") == [
+        "TCP sent 12 segments again (3 after timeouts, 4 needlessly) and received 512 out of order."
+    ]
+    assert texts(STAR, results(STAR), Series(), "tcp") == []
+
+
 def steps(folder: Path, *compute_ns: int) -> Series:
     """Two steps of 1 ms: compute, then one collective until the end; warm-up with everybody late is not counted."""
     write(

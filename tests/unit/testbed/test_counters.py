@@ -42,3 +42,22 @@ def test_bytes_include_the_ethernet_header_whoever_counted() -> None:
     sender, receiver = join(sent, one, polls=False, peer_polls=True), join(arrived, IDLE, polls=True, peer_polls=False)
     assert sender.tx_bytes == receiver.rx_bytes == 9_014
     assert _check(sender, receiver) == []
+
+
+def test_what_a_host_drops_while_its_cable_is_unplugged_never_reached_the_port() -> None:
+    """The smallest failing input: five packets that the stack dropped were taken for lost behind the port."""
+    unplugged = replace(SENDER, tx_dropped=5)
+    assert _check(unplugged) == []
+    assert (unplugged.refused_packets, unplugged.unplugged_packets) == (0, 5)
+
+
+def test_what_the_cable_refused_left_the_port() -> None:
+    refused = replace(SENDER, tx_packets=8, tx_dropped=3)
+    assert _check(refused, replace(RECEIVER, rx_packets=8)) == []
+    assert (refused.refused_packets, refused.unplugged_packets) == (2, 1)
+
+
+def test_more_on_the_cable_than_the_port_released_is_a_fault() -> None:
+    assert (
+        "10 were dropped" in _check(replace(SENDER, tx_packets=11, tx_dropped=10), replace(RECEIVER, rx_packets=11))[0]
+    )
