@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
 from ipaddress import IPv4Address
 
 from topologies.errors import UserError
@@ -95,13 +96,18 @@ class Topology:
         _check_interfaces(self)
         _check_links(self)
 
+    def __eq__(self, other: object) -> bool:
+        """Of everything, by a digest: caches of graph questions ask it at each look, also of one read from a file."""
+        return isinstance(other, Topology) and self._digest == other._digest
+
     def __hash__(self) -> int:
-        """Lets graph questions be cached; equality still compares everything."""
-        return self._hash
+        """Lets graph questions be cached."""
+        return hash(self._digest)
 
     @cached_property
-    def _hash(self) -> int:
-        return hash((self.name, self.hosts, self.switches, self.links, self.mtu))
+    def _digest(self) -> bytes:
+        everything = (self.name, self.hosts, self.switches, self.links, self.mtu, sorted(self.parameters.items()))
+        return sha256(repr(everything).encode()).digest()
 
     @property
     def nodes(self) -> tuple[Host | Switch, ...]:
