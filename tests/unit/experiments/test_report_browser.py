@@ -1,7 +1,7 @@
 """Reports in a real browser: every figure drawn, the slider moves, nothing overlaps, no error, quick with 128 hosts.
 
-Chromium is not among the packages that `./run` installs (it weighs 400 MB for this test alone); where there is none the
-test is skipped and says so.  A copy of the page with one more script looks at itself and writes down what it found.
+`./run test` installs Chromium on Debian, nothing else does (it weighs 400 MB for this test alone); where there is none
+the test is skipped and says so.  A copy of the page with one more script looks at itself and writes down what it found.
 """
 
 import json

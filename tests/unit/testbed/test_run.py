@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from platform import freedesktop_os_release
 
 import pytest
 
@@ -27,6 +28,7 @@ class Stage:
         (self.checkout / "testbed" / "__init__.py").touch()
         (setup / "__init__.py").touch()
         (setup / "packages.txt").write_text("# comment\nmake  # why\nflex\n")
+        (setup / "packages.test.txt").write_text("browser  # why\n")
         (setup / "__main__.py").write_text("import sys; print('handed over', sys.argv[1:], sys.path[0])\n")
         run = (CHECKOUT / "run").read_text()
         (self.checkout / "run").write_text(run)
@@ -84,10 +86,18 @@ ALL = "installed:make installed:flex "
 
 
 def test_a_complete_machine_is_handed_over_at_once(stage: Stage) -> None:
-    done = stage.run("test", "-k", "a b", installed=ALL)
+    done = stage.run("test", "-k", "a b", installed=ALL + "installed:browser ")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"handed over ['test', '-k', 'a b'] {stage.checkout}\n"
     assert stage.log.read_text() == ""
+
+
+@pytest.mark.skipif(freedesktop_os_release()["ID"] != "debian", reason="elsewhere the browser is not a package")
+def test_tests_alone_install_a_browser(stage: Stage) -> None:
+    assert stage.run("demo", installed=ALL).returncode == 0
+    assert stage.log.read_text() == ""
+    assert stage.run("test", installed=ALL).returncode == 0
+    assert stage.log.read_text().endswith("apt-get install -y --no-install-recommends browser\n")
 
 
 def test_root_installs_what_is_missing_and_only_that(stage: Stage) -> None:
