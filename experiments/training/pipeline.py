@@ -6,11 +6,12 @@ overlapped  a bucket is sent once its gradients exist and the one before it is t
             bucket after the backward pass (facts.md 4.4, "overlap bound")
 """
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import mean
 
-from experiments.training.timeline import Kind, StepRecord
+from experiments.training.timeline import Interval, Kind, StepRecord
 
 
 def serial_ns(compute_ns: float, communication_ns: float) -> float:
@@ -62,7 +63,9 @@ def buckets(records: Sequence[Sequence[StepRecord]]) -> tuple[list[float], list[
     Raises ValueError when the steps' buckets differ, as those of DDP's first step do from all that follow.
     """
     steps = [record for of_rank in records for record in of_rank if record.number >= 0]
-    sent = [[each for each in step.intervals if each.kind is Kind.COMMUNICATION] for step in steps]
+    sent = [
+        sorted((each for each in step.intervals if each.kind is Kind.COMMUNICATION), key=_sent_at) for step in steps
+    ]
     for step, of_step in zip(steps, sent, strict=True):
         if [each.size_bytes for each in of_step] != [each.size_bytes for each in sent[0]]:
             raise ValueError(f"step {step.number} has other buckets than step {steps[0].number}: count it as warm-up")
@@ -71,3 +74,9 @@ def buckets(records: Sequence[Sequence[StepRecord]]) -> tuple[list[float], list[
         for across in zip(*sent, strict=True)
     ]
     return ready, [each.size_bytes for each in sent[0]]
+
+
+def _sent_at(bucket: Interval) -> tuple[int, int]:
+    """Of several at one instant the first in DDP's own order, not the first to be through."""
+    number = re.search(r"\d+$", bucket.name)
+    return bucket.start_ns, int(number.group()) if number else 0

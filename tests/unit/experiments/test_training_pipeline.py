@@ -58,6 +58,13 @@ def test_buckets_are_read_off_the_steps_that_count() -> None:
     assert pipeline.buckets(ranks) == ([3, 5], [8, 4])
 
 
+def test_of_buckets_sent_at_one_instant_the_first_to_be_through_is_not_the_first() -> None:
+    """The smallest failing input: rank 0's second bucket overtook its first in one step of several."""
+    overtaken = record(1, 20, 30, (24, 27, 8), (24, 26, 4))
+    swapped = StepRecord(number=1, start_ns=20, end_ns=30, intervals=tuple(reversed(overtaken.intervals)))
+    assert pipeline.buckets([[record(0, 10, 20, (14, 16, 8), (14, 17, 4)), swapped]]) == ([4, 4], [8, 4])
+
+
 def test_steps_with_other_buckets_are_refused_by_number() -> None:
     """DDP cuts anew after its first step; without warm-up that one was counted, and zip() said nothing useful."""
     ranks = [[record(0, 0, 9, (1, 2, 12)), record(1, 10, 20, (12, 13, 8), (14, 19, 4))]]
