@@ -50,8 +50,8 @@ class Boot:
     """Writable in the guest as /out; what the console prints is appended to its log.txt."""
     seed: int = 1
     """Of the guest's entropy."""
-    memory: str = "4G"
-    """Of the guest; the machine gives it page by page as it is used."""
+    memory: str = "6G"
+    """Of the guest; the machine gives it page by page as it is used.  16 ranks of parameter_server.py take 4.2 GB."""
     time_travel: bool = True
     """False boots with the ordinary clock, as a machine of `--clock real`."""
     interactive: bool = False
