@@ -19,8 +19,8 @@ and stale, where nobody runs ahead of the slowest by more than `stale` steps.
     ./run experiments/parameter_server.py --set ways=server,ring --set modes=stale --set stale=1 --set slowdown=4
 
 Expected: server / ring close to P; the ring's time over 2(P-1)/P the same within 15% from 4 ranks on.  So it is where
-switches have room for what all workers push at once; with `--policy ecmp` they have not, and timeouts of 200 ms (incast)
-make the server several times slower still: see `retransmissions` and `timeouts`.
+switches have room for what all workers push at once; with `--policy ecmp` they have not, and timeouts of 200 ms
+make the server several times slower still (incast): see `retransmissions` and `timeouts`.
 """
 
 from collections.abc import Iterator, Sequence
