@@ -102,6 +102,7 @@ def _run(
                 zero=events_from(request.events_from),
             )
         )
+        recording = Recording(fabric, parse_sampling(request.sample, port_kind=kind, clock=request.clock))
         lab = Lab(
             request=request,
             topology=topology,
@@ -113,6 +114,7 @@ def _run(
             say=say,
             timeline=timeline,
             started_ns=time.monotonic_ns(),
+            longest_queue=recording.longest_queue,
         )
         _prove_connectivity(lab)
         record_manifest(lab, experiment, settings)
@@ -120,7 +122,6 @@ def _run(
         before, tcp_before = lab.sample(), read_events(hosts)
         packets = _capture(lab)
         watch = Watch(real_clock=request.clock == "real")
-        recording = Recording(fabric, parse_sampling(request.sample, port_kind=kind, clock=request.clock))
         with watch, packets as capture, recording, live_metrics(metrics, fabric):
             timeline.at_start.append(capture.begin)
             timeline.ready()

@@ -70,6 +70,8 @@ class Lab:
     sections: dict[str, Any] = field(default_factory=dict)
     busy_ns: int = 0
     _jobs: int = 0
+    longest_queue: Callable[[], tuple[str, int]] = lambda: ("", 0)
+    """The egress interface with the longest queue since the last call, and its bytes."""
     readings: list[balance.Reading] = field(default_factory=list)
     """What switch ports had sent at each line-up."""
     _broken: frozenset[str] = frozenset()
@@ -164,7 +166,13 @@ class Lab:
     def _read(self, label: str) -> None:
         sent, now_ns = self.fabric.sent_bytes(), time.monotonic_ns()
         self.readings.append(balance.Reading(at_ns=now_ns, label=label, sent_bytes=sent, down=self.down))
-        far = progress(self.topology, self.readings, start_ns=self.started_ns, events=len(self.timeline.events))
+        far = progress(
+            self.topology,
+            self.readings,
+            start_ns=self.started_ns,
+            events=len(self.timeline.events),
+            longest_queue=self.longest_queue(),
+        )
         self.mark(far.line())
 
     def _observer(self, nodes: Sequence[FabricHost], cc: str) -> Callable[[str], None]:

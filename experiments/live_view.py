@@ -24,6 +24,7 @@ class LiveView:
     """Wall seconds and virtual nanoseconds of the first line-up."""
     last: Progress | None = None
     shares: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    queues_bytes: deque[int] = field(default_factory=lambda: deque(maxlen=HISTORY))
 
     def take(self, progress: Progress) -> None:
         """A new line-up."""
@@ -32,9 +33,10 @@ class LiveView:
         self.last = progress
         if progress.link:
             self.shares.append(progress.share)
+            self.queues_bytes.append(progress.queue_bytes)
 
     def text(self) -> str:
-        """What is shown now, in one or two lines."""
+        """What is shown now, in one to three lines."""
         wall_s, it = self.elapsed_s(), self.last
         if it is None:
             return f"wall {wall_s:.0f} s   {self.stage}"
@@ -42,6 +44,10 @@ class LiveView:
         lines += f" ({it.label})" + (f"   events {it.events}" if it.events else "")
         if it.link:
             lines += f"\nbusiest {it.link} {it.share:.0%}   {sparkline(list(self.shares))}"
+        if it.queue and it.link:
+            most = max(self.queues_bytes)
+            shares = [each / most for each in self.queues_bytes]
+            lines += f"\nlongest queue {it.queue} {it.queue_bytes / 1e3:,.0f} kB   {sparkline(shares)}"
         return lines
 
     def _ratio(self, wall_s: float) -> str:

@@ -34,14 +34,24 @@ class Progress:
     """The busiest direction out of a switch port since the line-up before; empty where nothing was sent."""
     share: float
     """Of its rate."""
+    queue: str = ""
+    """The switch port with the longest queue that samples saw since the line-up before; empty where none was."""
+    queue_bytes: int = 0
 
     def line(self) -> str:
         """For the machine's side."""
         return PREFIX + json.dumps(asdict(self), separators=(",", ":"))
 
 
-def progress(topology: "Topology", readings: "Sequence[Reading]", *, start_ns: int, events: int) -> Progress:
-    """From the readings at all line-ups so far."""
+def progress(
+    topology: "Topology",
+    readings: "Sequence[Reading]",
+    *,
+    start_ns: int,
+    events: int,
+    longest_queue: tuple[str, int] = ("", 0),
+) -> Progress:
+    """From the readings at all line-ups so far; `longest_queue` is an egress interface and its bytes."""
     now = readings[-1]
     link, share = _busiest(topology, readings[-2], now) if len(readings) > 1 else ("", 0.0)
     return Progress(
@@ -51,6 +61,8 @@ def progress(topology: "Topology", readings: "Sequence[Reading]", *, start_ns: i
         events=events,
         link=link,
         share=round(share, 4),
+        queue=_direction(topology, longest_queue[0]) if longest_queue[0] else "",
+        queue_bytes=longest_queue[1],
     )
 
 
@@ -69,5 +81,9 @@ def _busiest(topology: "Topology", before: "Reading", now: "Reading") -> tuple[s
     if not shares:
         return "", 0.0
     name = max(shares, key=lambda each: shares[each])
-    node = {end.name: end.node for end in topology.interfaces()}[name]
-    return f"{node} > {topology.peer_of[name].node}", shares[name]
+    return _direction(topology, name), shares[name]
+
+
+def _direction(topology: "Topology", egress: str) -> str:
+    node = {end.name: end.node for end in topology.interfaces()}[egress]
+    return f"{node} > {topology.peer_of[egress].node}"

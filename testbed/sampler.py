@@ -201,6 +201,10 @@ class Sampler:
             found.setdefault(placed[name].host, []).append(question(placed[name].index, name))
         return [(routes[host], asks) for host, asks in found.items()]
 
+    def recent(self) -> dict[str, int]:
+        """Interface -> bytes of its longest queue in samples since this was last asked.  Within the context only."""
+        return dict(zip(self._interfaces, self._board.recent(), strict=True))
+
     def _highest(self) -> Mapping[str, int]:
         return dict(zip(self._interfaces, self._board.peaks(), strict=True))
 

@@ -49,10 +49,10 @@ class Findings:
 
 
 class Board:
-    """Memory that both processes see: whether to stop, and the highest queue of each port so far."""
+    """Memory that both processes see: whether to stop, and the highest queue of each port, so far and of late."""
 
     def __init__(self, ports: int) -> None:
-        self._memory = mmap.mmap(-1, _PEAK.size * (ports + 1))
+        self._memory = mmap.mmap(-1, _PEAK.size * (2 * ports + 1))
         self._ports = ports
 
     def close(self) -> None:
@@ -69,6 +69,22 @@ class Board:
 
     def note(self, port: int, peak_bytes: int) -> None:
         _PEAK.pack_into(self._memory, _PEAK.size * (1 + port), peak_bytes)
+
+    def see(self, peaks: NDArray[np.int64]) -> None:
+        """A sample of all ports."""
+        recent = self._recent()
+        np.maximum(recent, peaks, out=recent)
+
+    def recent(self) -> list[int]:
+        """The highest queue of each port since this was last asked."""
+        recent = self._recent()
+        found: list[int] = recent.tolist()
+        recent[:] = 0
+        return found
+
+    def _recent(self) -> NDArray[np.int64]:
+        # made anew each time: memory that is looked into cannot be closed
+        return np.frombuffer(self._memory, dtype=np.int64, count=self._ports, offset=_PEAK.size * (1 + self._ports))
 
 
 @dataclass(kw_only=True)
@@ -134,6 +150,7 @@ class Reader:
             readings[port] = old[:_PEAK_OFFSET] + _PEAK.pack(missed[port]) + old[_PEAK_OFFSET + _PEAK.size :]
         for raw, reading in zip(self.raw, readings, strict=True):
             raw.append(reading)
+        self.board.see(peaks)
         for port in np.flatnonzero(peaks > highest):
             self.board.note(int(port), found[port])
         np.maximum(highest, peaks, out=highest)

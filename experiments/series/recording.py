@@ -85,6 +85,15 @@ class Recording:
         """Takes the last sample.  Raises RunFailed when the sampler failed meanwhile."""
         self._stack.close()
 
+    def longest_queue(self) -> tuple[str, int]:
+        """The switch port with the longest queue of late, in bytes; no name where nothing waited or is sampled."""
+        if self._sampler is None or self._sampling.idle:
+            return "", 0
+        placed = self._fabric.plan.placed
+        waited = {name: size for name, size in self._sampler.recent().items() if placed[name].host is None}
+        name = max(waited, key=lambda each: waited[each])
+        return (name, waited[name]) if waited[name] else ("", 0)
+
     def rest(self) -> None:
         """The experiment has ended: only the last sample is still to come."""
         if self._sampler is not None:

@@ -51,6 +51,13 @@ def test_the_view_tells_stage_then_both_clocks_and_their_ratio() -> None:
     )
 
 
+def test_the_longest_queue_is_told_with_those_before_it() -> None:
+    view = LiveView(elapsed_s=lambda: 1.0)
+    for number, size in enumerate((50_000, 100_000, 25_000)):
+        view.take(progress(STAR, READINGS, start_ns=0, events=number, longest_queue=("s1-eth1", size)))
+    assert view.text().splitlines()[-1] == "longest queue s1 > h1 25 kB   ▅█▃"
+
+
 def test_a_sparkline_goes_from_nothing_to_all() -> None:
     assert sparkline([0.0, 0.5, 1.0, 1.2]) == "▁▅██"
 
