@@ -5,7 +5,9 @@ fabric -> controller -> probe -> [captures, samples: experiment.run(lab) -> rest
 
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from pydantic import BaseModel
 
@@ -24,10 +26,12 @@ from experiments.series.recording import Recording
 from experiments.series.sampling import parse_sampling
 from experiments.settings import parse_settings
 from experiments.socket_audit import SocketAudit
-from experiments.tcp_events import read_events, section
+from experiments.sums import sums_faults
+from experiments.tcp_events import TcpEvents, read_events, section
 from experiments.timeline import Timeline, events_from
 from testbed import clean
 from testbed.capture import Capture
+from testbed.counters import Counters
 from testbed.fabric import Fabric
 from testbed.host_settings import HostSettings
 from testbed.probe import probe
@@ -118,8 +122,7 @@ def _run(
         )
         _prove_connectivity(lab)
         record_manifest(lab, experiment, settings)
-        hosts = [fabric.net.get(host.name) for host in topology.hosts]
-        before, tcp_before = lab.sample(), read_events(hosts)
+        before = _Seen.on(lab)
         packets = _capture(lab)
         watch = Watch(real_clock=request.clock == "real")
         with watch, packets as capture, recording, live_metrics(metrics, fabric):
@@ -131,14 +134,41 @@ def _run(
                 _open_cli(lab)
             timeline.stop()
             _settle(lab)
-        recording.write(folder.series, events_start_ns=timeline.start_ns)
-        if timeline.events:
-            fabric.verify()
-        lab.sections.setdefault("events", []).extend(timeline.events)
-        lab.add("tcp", section(tcp_before, read_events(hosts)))
-        sent = {name: now.tx_bytes - before[name].tx_bytes for name, now in lab.sample().items()}
-        slow = faults(watch.observed, topology, sent, busy_ns=lab.busy_ns)
-        record_results(lab, before, [*capture.faults(), *timeline.missed(), *record_failures(lab), *slow])
+        _conclude(lab, before, watch, capture, recording)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """What everything had counted at an instant."""
+
+    ports: Mapping[str, Counters]
+    tcp: Mapping[str, TcpEvents]
+
+    @classmethod
+    def on(cls, lab: Lab) -> "_Seen":
+        hosts = [lab.fabric.net.get(host.name) for host in lab.topology.hosts]
+        return cls(ports=lab.sample(), tcp=read_events(hosts))
+
+
+def _conclude(lab: Lab, before: _Seen, watch: Watch, capture: Capture, recording: Recording) -> None:
+    """Series and results.json, with what is wrong about either."""
+    timeline = lab.timeline
+    recording.write(lab.folder.series, events_start_ns=timeline.start_ns)
+    if timeline.events:
+        lab.fabric.verify()
+    lab.sections.setdefault("events", []).extend(timeline.events)
+    after = _Seen.on(lab)
+    lab.add("tcp", section(before.tcp, after.tcp))
+    sent = {name: now.tx_bytes - before.ports[name].tx_bytes for name, now in after.ports.items()}
+    slow = faults(watch.observed, lab.topology, sent, busy_ns=lab.busy_ns)
+    sums = sums_faults(
+        before.ports,
+        after.ports,
+        sampled=recording.totals(),
+        captured={} if timeline.struck else capture.whole,
+        topology=lab.topology,
+    )
+    record_results(lab, before.ports, [*capture.faults(), *sums, *timeline.missed(), *record_failures(lab), *slow])
 
 
 def _capture(lab: Lab) -> Capture:

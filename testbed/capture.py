@@ -255,6 +255,11 @@ class Capture:
         """Interface -> packets written and lost, once the context was left."""
         return self._captured
 
+    @property
+    def whole(self) -> Mapping[str, Captured]:
+        """`captured` where nothing was asked to be left out, else nothing."""
+        return self._captured if self._window is None and self._selection == EVERYTHING else {}
+
     def faults(self) -> list[str]:
         """A sentence for each interface whose file is not complete, and one for a window that never came."""
         lost = [

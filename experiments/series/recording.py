@@ -99,6 +99,16 @@ class Recording:
         if self._sampler is not None:
             self._sampler.rest()
 
+    def totals(self) -> dict[str, dict[str, int]] | None:
+        """Interface -> column of ports.parquet -> last less first, of the whole port; None: nothing was sampled."""
+        if self._sampler is None or self._sampling.idle:
+            return None
+        tables = {name: _whole(series, 0, self.start_ns) for name, series in self._sampler.series().items()}
+        return {
+            name: {key: int(column[-1]) - int(column[0]) for key, column in table.items()}
+            for name, table in tables.items()
+        }
+
     def write(self, folder: Path, *, events_start_ns: int | None) -> None:
         """Into `folder`, once the context has been left.  Events of results.json count from `events_start_ns`."""
         folder.mkdir(exist_ok=True)
