@@ -1,4 +1,4 @@
-"""The real clock's verdict, in a guest whose clock is the machine's: too fast a fabric is invalid, a slower one valid."""
+"""The real clock's verdict, in a guest whose clock is the machine's: too fast a fabric is invalid, a slower one not."""
 
 import sys
 from pathlib import Path
