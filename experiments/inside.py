@@ -5,9 +5,9 @@ fabric -> controller -> probe -> [captures, samples: experiment.run(lab) -> rest
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pydantic import BaseModel
 
@@ -18,7 +18,7 @@ from experiments.lab import SETTLE_STEP_S, SETTLE_TIMEOUT_S, Lab, Say
 from experiments.metrics_server import MetricsServer, live_metrics
 from experiments.pcap import parse_captures
 from experiments.port_plan import PortPlan, PortSettings
-from experiments.real_clock import Watch, faults
+from experiments.real_clock import Watch, calibration_faults, faults
 from experiments.records import record_failures, record_manifest, record_results
 from experiments.request import HOST_PREFIX, PORT_PREFIX, Request
 from experiments.run_folder import RunFolder, read_json, write_json
@@ -30,6 +30,7 @@ from experiments.sums import sums_faults
 from experiments.tcp_events import TcpEvents, read_events, section
 from experiments.timeline import Timeline, events_from
 from testbed import clean
+from testbed.calibration import calibrate
 from testbed.capture import Capture
 from testbed.counters import Counters
 from testbed.fabric import Fabric
@@ -122,6 +123,7 @@ def _run(
         )
         _prove_connectivity(lab)
         record_manifest(lab, experiment, settings)
+        calibrated = calibrate(fabric) if request.clock == "real" else []
         before = _Seen.on(lab)
         packets = _capture(lab)
         watch = Watch(real_clock=request.clock == "real")
@@ -134,7 +136,9 @@ def _run(
                 _open_cli(lab)
             timeline.stop()
             _settle(lab)
-        _conclude(lab, before, watch, capture, recording)
+        if calibrated:
+            lab.add("calibration", [asdict(each) for each in calibrated])
+        _conclude(lab, before, watch, capture, recording, calibration_faults(calibrated))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +154,10 @@ class _Seen:
         return cls(ports=lab.sample(), tcp=read_events(hosts))
 
 
-def _conclude(lab: Lab, before: _Seen, watch: Watch, capture: Capture, recording: Recording) -> None:
-    """Series and results.json, with what is wrong about either."""
+def _conclude(
+    lab: Lab, before: _Seen, watch: Watch, capture: Capture, recording: Recording, known: Sequence[str]
+) -> None:
+    """Series and results.json, with what is wrong about either, and what was `known` to be before."""
     timeline = lab.timeline
     recording.write(lab.folder.series, events_start_ns=timeline.start_ns)
     if timeline.events:
@@ -168,7 +174,8 @@ def _conclude(lab: Lab, before: _Seen, watch: Watch, capture: Capture, recording
         captured={} if timeline.struck else capture.whole,
         topology=lab.topology,
     )
-    record_results(lab, before.ports, [*capture.faults(), *sums, *timeline.missed(), *record_failures(lab), *slow])
+    found = [*known, *capture.faults(), *sums, *timeline.missed(), *record_failures(lab), *slow]
+    record_results(lab, before.ports, found)
 
 
 def _capture(lab: Lab) -> Capture:

@@ -3,6 +3,7 @@
     /proc/stat before and after  -> idle share of every processor
     sleeps of a millisecond      -> how much later than asked they ended
     links' counters              -> the rate that the busiest link really reached
+    bursts before the run        -> the rate of every cable alone (testbed/calibration.py)
 
 `verdict` is pure; `Watch` reads and sleeps.  Under the virtual clock none of this matters: bounds.py holds its bounds.
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from experiments.bounds import ETHERNET_HEADER_BYTES
+from testbed.calibration import Calibrated
 from topologies.errors import UserError
 from topologies.model import Topology
 from topologies.units import format_rate
@@ -24,6 +26,8 @@ LEAST_IDLE = 0.10
 """Of every processor: with less, packets wait for a processor, and what is measured is this machine."""
 LATE_FRAMES = 8
 """A timer may be as late as so many frames take at the links' rate: a port's bursts are then no longer than a NIC's."""
+LEAST_TRUE = 0.1
+"""Of a cable's rate: how far a burst over it alone may be from what was asked for."""
 PERCENTILE = 0.99
 SLEEP_S = 0.001
 STAT = Path("/proc/stat")
@@ -94,6 +98,22 @@ def verdict(observed: Observed, *, rate_bps: int, reached_bps: float, frame_byte
         )
         possible_bps = min(possible_bps, LATE_FRAMES * frame_bits * 1e9 / late_ns)
     return [*reasons, _advice(possible_bps)] if reasons else []
+
+
+def calibration_faults(calibrated: Sequence[Calibrated]) -> list[str]:
+    """Cables that do not do their rate even while nothing else runs: the worst in words, and how many more."""
+    off = {each.interface: abs(each.measured_bps / each.asked_bps - 1) for each in calibrated}
+    wrong = sorted((each for each in calibrated if off[each.interface] > LEAST_TRUE), key=lambda it: -off[it.interface])
+    if not wrong:
+        return []
+    worst, more = wrong[0], f", and {len(wrong) - 1} more like it" if len(wrong) > 1 else ""
+    asked, measured = format_rate(worst.asked_bps), format_rate(max(1, round(worst.measured_bps)))
+    # The same delay of a burst is a smaller part of a longer one.
+    possible_bps = LEAST_TRUE / abs(1 / worst.measured_bps - 1 / worst.asked_bps)
+    return [
+        f"calibration: {worst.frames} frames alone passed {worst.interface} at {measured}, {asked} was asked for{more}"
+        f"; {_advice(possible_bps)}"
+    ]
 
 
 def faults(observed: Observed | None, topology: Topology, sent_bytes: Mapping[str, int], *, busy_ns: int) -> list[str]:

@@ -35,3 +35,6 @@ def test_an_overloaded_processor_makes_a_run_invalid_and_a_tenth_of_the_rate_doe
     assert rested.valid, rested.reasons
     assert code == 0, said
     assert rested.clock == "real"
+    calibrated = rested.sections["calibration"]
+    assert len(calibrated) == 8
+    assert all(each["measured_bps"] == pytest.approx(4e6, rel=0.1) for each in calibrated)

@@ -4,7 +4,18 @@ import time
 
 import pytest
 
-from experiments.real_clock import CpuTime, Observed, Watch, faults, idle_shares, parse_stat, percentile, verdict
+from experiments.real_clock import (
+    CpuTime,
+    Observed,
+    Watch,
+    calibration_faults,
+    faults,
+    idle_shares,
+    parse_stat,
+    percentile,
+    verdict,
+)
+from testbed.calibration import Calibrated, rate_bps
 from topologies.errors import UserError
 from topologies.registry import parse_topology
 
@@ -87,3 +98,18 @@ def test_a_watch_sees_this_machine() -> None:
     assert all(0 <= share <= 1 for share in observed.idle.values())
     assert len(observed.late_ns) > 5
     assert min(observed.late_ns) < 50_000_000
+
+
+def burst(interface: str, measured_bps: float) -> Calibrated:
+    return Calibrated(interface=interface, asked_bps=10**9, measured_bps=measured_bps, frames=16)
+
+
+def test_a_cable_that_does_not_do_its_rate_alone_is_named_with_one_that_would_do() -> None:
+    (said,) = calibration_faults([burst("h1-eth0", 0.99e9), burst("s1-eth1", 0.4e9), burst("s1-eth2", 0.8e9)])
+    assert said.startswith("calibration: 16 frames alone passed s1-eth1 at 400 Mb/s, 1 Gb/s was asked for, and 1 more")
+    assert "links of 66 Mb/s would do" in said
+    assert calibration_faults([burst("h1-eth0", 1.05e9)]) == []
+
+
+def test_a_rate_is_that_of_the_frames_after_the_first() -> None:
+    assert rate_bps([0, 1_000, 2_000], wire_bytes=125) == 1e9
