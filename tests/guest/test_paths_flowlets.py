@@ -13,7 +13,7 @@ def swept(run_experiment: RunExperiment) -> Run:
     """One uplink at a quarter rate, four senders, two seeds."""
     return run_experiment(
         "flowlet_gap",
-        *("--set", "gaps=0,20us,infinite", "--set", "choices=congestion", "--set", "seeds=6", "--set", "bursts=6"),
+        *("--set", "gaps=0,20us,1ms,infinite", "--set", "choices=congestion", "--set", "seeds=6", "--set", "bursts=6"),
     ).succeeded()
 
 
@@ -55,6 +55,7 @@ def test_the_table_of_paths_has_every_path_of_a_sprayed_flow(swept: Run) -> None
 
 
 def test_the_claims_hold_but_for_random_flowlets(swept: Run) -> None:
-    """Random flowlets take 1.26 times as long as congestion over 12 seeds, where 1.2 is asked: here chance decides."""
+    """Random flowlets take 1.17 times as long as congestion over 12 seeds, 1.2 is asked for: with fewer chance decides."""
+    assert any("nothing is overtaken" in claim.claim for claim in swept.results.claims)
     failing = [claim.claim for claim in swept.results.claims if not claim.holds]
     assert set(failing) <= {"random flowlets come near"}
