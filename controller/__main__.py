@@ -93,6 +93,7 @@ def _run(options: argparse.Namespace) -> None:
                 failures.report,
                 paths.use_spec,
                 paths.down_of,
+                paths.run_at,
             )
             framework.hub.spawn(control.serve, undo.enter_context(_control_socket(framework, options.control)))
         framework.hub.spawn(_announce, app)

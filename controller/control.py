@@ -5,6 +5,7 @@
     {"do": "flows"}                        ->  {"ok": true, "flows": [{"src": ..., "path": [...]}], "flowlets": 0, ...}
     {"do": "failures"}                     ->  {"ok": true, "down": ["leaf1-spine2"], "detections": [...]}
     {"do": "policy", "policy": "ecmp:seed=7"} -> {"ok": true, "policy": "ecmp:seed=7"}   in force from now on
+    {"do": "rates", "rates_bps": {"leaf1-spine1": 25000000000}} -> {"ok": true}          noticed: so they run now
     {"do": "describe"}                     ->  {"ok": true, "framework": "ryu 4.34", "policy": ..., ...}
     {"do": "shutdown"}                     ->  {"ok": true}
 
@@ -42,12 +43,14 @@ class Control:
         failures: Callable[[], Mapping[str, object]] = dict,
         use: Callable[[str], None] = lambda _spec: None,
         down_of: Callable[[int], frozenset[str]] = lambda _number: NOTHING,
+        run_at: Callable[[Mapping[str, int]], None] = lambda _rates_bps: None,
     ) -> None:
         """`stop` ends the controller; `description` is what `describe` replies, `failures` makes the reply to that.
 
-        `use` puts another policy in force, from now on; `down_of` says which links a record was sent without.
+        `use` puts another policy in force, from now on; `down_of` says which links a record was sent without; `run_at`
+        is told of links at another rate.
         """
-        self._use, self._down_of = use, down_of
+        self._use, self._down_of, self._run_at = use, down_of, run_at
         self._app, self._selector, self._description, self._stop = app, selector, dict(description), stop
         self._verbs: Mapping[str, Callable[[Mapping[str, Any]], dict[str, object]]] = {
             "wait_ready": self._wait_ready,
@@ -56,6 +59,7 @@ class Control:
             "failures": lambda _: dict(failures()),
             "describe": lambda _: dict(self._description),
             "policy": self._policy,
+            "rates": self._rates,
             "shutdown": self._shutdown,
         }
 
@@ -108,6 +112,10 @@ class Control:
     def _policy(self, request: Mapping[str, Any]) -> dict[str, object]:
         self._use(str(request["policy"]))
         return {"policy": request["policy"]}
+
+    def _rates(self, request: Mapping[str, Any]) -> dict[str, object]:
+        self._run_at({str(name): int(rate_bps) for name, rate_bps in request["rates_bps"].items()})
+        return {}
 
     def _shutdown(self, _request: Mapping[str, Any]) -> dict[str, object]:
         self._stop()

@@ -1,7 +1,8 @@
 """Which policy chooses paths now, for what is down and what was measured; puts its selection in force.
 
 change of policy --+
-links down, up ----+--> Situation --policy--> Selection --> the selector's tables
+links down, up, ---+--> Situation --policy--> Selection --> the selector's tables
+or at another rate +
 every period ------+
      `-- bytes per flow since the last look, from the selector's own counters
 """
@@ -17,6 +18,7 @@ from controller.policies.base import Policy, Situation
 from controller.selector.flow_hash import Flow
 from controller.selector.maps import FlowRecord
 from controller.selector.selection import Selection
+from topologies.errors import UnknownName
 from topologies.model import Topology
 
 FADING = 2
@@ -62,6 +64,7 @@ class Paths:
         self._topology, self._selector, self._seed, self._alarm = topology, selector, seed, alarm
         self.policy, self.demand = policy, Demand()
         self._down: frozenset[str] = frozenset()
+        self._slowed: dict[str, int] = {}
         self._downs: list[frozenset[str]] = []
         self._selection: tuple[Selection, frozenset[str]] | None = None
 
@@ -83,6 +86,14 @@ class Paths:
         self._down = down
         self._select(before)
 
+    def run_at(self, rates_bps: Mapping[str, int]) -> None:
+        """These links run at another rate from now on.  Raises UnknownName."""
+        for name in rates_bps:
+            if name not in self._topology.link_named:
+                raise UnknownName("link", name, self._topology.link_named)
+        self._slowed |= rates_bps
+        self._select(self._entries())
+
     def down_of(self, number: int) -> frozenset[str]:
         """The set of links of this number: marks given while they were down mean paths without them."""
         return self._downs[number]
@@ -102,7 +113,14 @@ class Paths:
     def _select(self, before: Mapping[Flow, int]) -> None:
         """Flows choose again only where something changed."""
         found = self.policy.selection(
-            Situation(topology=self._topology, seed=self._seed, down=self._down, demand=self.demand.now, before=before)
+            Situation(
+                topology=self._topology,
+                seed=self._seed,
+                down=self._down,
+                slowed=self._slowed,
+                demand=self.demand.now,
+                before=before,
+            )
         )
         # An equal selection on other links is another one: its marks mean other paths.
         if (found, self._down) != self._selection:

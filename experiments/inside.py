@@ -39,6 +39,7 @@ from testbed.probe import probe
 from testbed.workers.syscalls import set_timer_slack
 from topologies.errors import RunFailed, TestbedError
 from topologies.json_form import from_json
+from topologies.units import parse_delay
 
 
 def run_inside(
@@ -105,6 +106,8 @@ def _run(
                 steps=plan.steps(request.policy_changes),
                 failures=parse_failures(request.failures, topology),
                 zero=events_from(request.events_from),
+                notice=lambda rates_bps: controller.ask({"do": "rates", "rates_bps": dict(rates_bps)}),
+                detection_ns=parse_delay(request.detection_delay),
             )
         )
         recording = Recording(fabric, parse_sampling(request.sample, port_kind=kind, clock=request.clock))

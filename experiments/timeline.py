@@ -13,7 +13,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -51,6 +51,13 @@ class Struck:
     """Until just before it."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Noticed:
+    """A link's other rate has come to the controller's ears; of one that is down it hears by itself."""
+
+    rates_bps: Mapping[str, int]
+
+
 class Timeline:
     """A context manager around the experiment."""
 
@@ -62,11 +69,21 @@ class Timeline:
         steps: Sequence[Step],
         failures: Sequence[Failure],
         zero: EventsFrom = "run",
+        notice: Callable[[Mapping[str, int]], object] = lambda _rates_bps: None,
+        detection_ns: int = 0,
     ) -> None:
-        """Nothing happens before entry, and nothing at all without steps and failures."""
-        self._fabric, self._plan, self._zero = fabric, plan, zero
-        whens: list[tuple[int, Step | Failure]] = [(step.change.at_ns, step) for step in steps]
+        """Nothing happens before entry, and nothing at all without steps and failures.
+
+        `notice` tells the controller links' other rates, `detection_ns` after they changed.
+        """
+        self._fabric, self._plan, self._zero, self._notice = fabric, plan, zero, notice
+        whens: list[tuple[int, Step | Failure | Noticed]] = [(step.change.at_ns, step) for step in steps]
         whens += [(failure.at_ns, failure) for failure in failures]
+        whens += [
+            (failure.at_ns + detection_ns, Noticed(rates_bps=dict.fromkeys(failure.links, failure.deed.rate_bps)))
+            for failure in failures
+            if isinstance(failure.deed, Rate)
+        ]
         self._moments = sorted(whens, key=lambda when: when[0])
         self._stack, self._clock = ExitStack(), ExitStack()
         self._faults: LinkFaults | None = None
@@ -129,10 +146,12 @@ class Timeline:
 
     def missed(self) -> list[str]:
         """What was to happen and did not, because the experiment had ended."""
-        return [
+        all_of_it = [
             f"{_words(moment)} at {at_ns / 1e6:g} ms never came: the experiment ended before"
-            for at_ns, moment in self._moments[len(self.events) :]
+            for at_ns, moment in self._moments
+            if not isinstance(moment, Noticed)
         ]
+        return all_of_it[len(self.events) :]
 
     def _join(self) -> None:
         if self._thread is not None:
@@ -144,7 +163,10 @@ class Timeline:
             for at_ns, moment in self._moments:
                 if not _sleep_until(start_ns + at_ns, self._woken):
                     return
-                self.events.append(self._apply(moment, start_ns))
+                if isinstance(moment, Noticed):
+                    self._notice(moment.rates_bps)
+                else:
+                    self.events.append(self._apply(moment, start_ns))
         except TestbedError as error:
             self._error = error
 

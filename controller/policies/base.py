@@ -28,6 +28,8 @@ class Situation:
     """The run's: a policy that draws lots draws them from this."""
     down: frozenset[str] = NOTHING
     """Links or interfaces that are out of order."""
+    slowed: Mapping[str, int] = field(default_factory=dict)
+    """Link -> bit/s, of links that do not run at the topology's rate."""
     demand: Mapping[Flow, int] = field(default_factory=dict)
     """Flow -> bytes in a period, where the policy has one and something was measured."""
     before: Mapping[Flow, int] = field(default_factory=dict)
@@ -60,9 +62,9 @@ class Situation:
 
     @cached_property
     def rate_bps(self) -> Mapping[str, int]:
-        """Egress interface -> its rate, between switches."""
+        """Egress interface -> the rate that it runs at, between switches."""
         return {
-            sender.name: link.rate_bps
+            sender.name: self.slowed.get(link.name, link.rate_bps)
             for link in self.topology.links
             for sender, receiver in link.ends()
             if {sender.node, receiver.node} <= self.topology.switch_named.keys()

@@ -128,6 +128,19 @@ def test_te_has_planned_for_what_is_left_a_period_after_the_repair(run_experimen
     assert all(claim.holds for claim in run.results.claims), run.results.claims
 
 
+def test_who_weighs_paths_by_rate_hears_of_a_link_that_became_slow(run_experiment: RunExperiment) -> None:
+    """Half of ECMP's connections stay on the slow uplink; WCMP puts a fifth there, and rounds take half as long."""
+    best_us = {}
+    for policy in ("ecmp", "wcmp"):
+        run = run_experiment(
+            "failures",
+            *("--policy", policy, "--set", "connections=16", "--set", "rounds=10", "--set", "size=2M"),
+            *("--failure", "at 1ms link leaf1-spine1 rate 25G"),
+        ).succeeded()
+        best_us[policy] = min(line["time_us"] for line in run.results.sections["rounds"][5:])
+    assert best_us["wcmp"] < 0.75 * best_us["ecmp"], best_us
+
+
 def test_the_same_seed_loses_the_same_packets(run_experiment: RunExperiment, down_and_up: Run) -> None:
     asked = down_and_up.manifest["asked"]
     failures = [part for line in asked["failures"].splitlines() for part in ("--failure", line)]

@@ -15,6 +15,7 @@ from controller.policies.te import KEEP, Te, plan
 from controller.selector.flow_hash import TCP, Flow
 from controller.selector.maps import FlowRecord
 from controller.selector.selection import Selection
+from topologies.errors import UnknownName
 from topologies.graph import leaf_of
 from topologies.model import Topology
 from topologies.registry import parse_topology
@@ -180,3 +181,31 @@ def test_every_set_of_dead_links_has_its_number() -> None:
         paths.select(frozenset())
     assert [paths.down_of(number) for number in tables.downs] == [frozenset(), dead, frozenset()]
     assert tables.downs == [0, 1, 0]
+
+
+SLOWED = {"leaf1-spine2": 25 * 10**9}
+
+
+def test_weights_follow_the_rate_that_a_link_runs_at() -> None:
+    found = parse_policy("wcmp").selection(Situation(topology=FABRIC, seed=1, slowed=SLOWED))
+    uplinks = Counter(FABRIC.peer_of[route.links[0]].node for route in found.routes["leaf1", "leaf2"])
+    assert uplinks == {"spine1": 4, "spine2": 1, "spine3": 4, "spine4": 4}
+
+
+def test_te_gives_a_slow_link_what_it_can_carry() -> None:
+    flows = [Flow(src=ip("h1"), dst=ip("h5"), proto=TCP, sport=port, dport=7) for port in range(13)]
+    planned = plan(Situation(topology=FABRIC, seed=1, slowed=SLOWED, demand=dict.fromkeys(flows, 1000)))
+    uplinks = Counter(FABRIC.peer_of[links[0]].node for links in planned.values())
+    assert uplinks == {"spine1": 4, "spine2": 1, "spine3": 4, "spine4": 4}
+
+
+def test_a_links_other_rate_is_selected_for_at_once_and_an_unknown_link_is_refused() -> None:
+    tables = Tables()
+    with Alarm() as alarm:
+        paths = Paths(FABRIC, tables, parse_policy("wcmp"), seed=1, alarm=alarm)
+        paths.use_spec("wcmp")
+        paths.run_at(SLOWED)
+        paths.run_at(SLOWED)
+        with pytest.raises(UnknownName, match="leaf9-spine9"):
+            paths.run_at({"leaf9-spine9": 1})
+    assert tables.downs == [0, 0]

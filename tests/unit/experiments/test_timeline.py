@@ -45,3 +45,9 @@ def test_what_never_came_is_said() -> None:
     failures = parse_failures("at 3ms link leaf1-spine1 down", FABRIC)
     timeline = Timeline(NOTHING, NOTHING, steps=(), failures=failures)
     assert timeline.missed() == ["the failure 'link leaf1-spine1 down' at 3 ms never came: the experiment ended before"]
+
+
+def test_that_the_controller_never_heard_of_a_rate_is_no_fault() -> None:
+    failures = parse_failures("at 3ms link leaf1-spine1 rate 25G", FABRIC)
+    timeline = Timeline(NOTHING, NOTHING, steps=(), failures=failures, detection_ns=10**9)
+    assert len(timeline.missed()) == 1
