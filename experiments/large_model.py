@@ -12,7 +12,7 @@ and `device`, divided by `scale` too, and is slept.  A step takes 1/scale of the
 latencies do not shrink, so that the more is scaled, the more they weigh.
 
     ./run experiments/large_model.py
-    ./run experiments/large_model.py --set model=gpt3_175b,scale=512 --set orders=tp-dp-pp,dp-pp-tp
+    ./run experiments/large_model.py --set model=gpt3_175b --set scale=512 --set orders=tp-dp-pp,dp-pp-tp
     ./run experiments/large_model.py --topology leaf_spine:rate=400G --set tp=2 --set pp=4 --set microbatches=8
 
 Expected: bytes of Megatron-LM's formulas in every dimension, and gloo's headers.  Tensor parallelism sends by far the
