@@ -128,7 +128,7 @@ class Reader:
             # An instant that passed meanwhile (the real clock only) is left out: no burst of late samples.
             late = max(0, time.monotonic_ns() - when_ns) // self.period_ns
             when_ns += self.period_ns * (1 + late)
-            sleep_until(when_ns + PHASE_NS - TIMER_SLACK_NS)
+            sleep_until(when_ns + PHASE_NS)
         if self.last:
             os.read(finish, 1)
             self._read(highest)

@@ -35,7 +35,7 @@ def test_what_tcp_sent_again_was_only_late(swept: Run) -> None:
 def test_an_infinite_gap_takes_ecmps_paths(swept: Run) -> None:
     found = lines(swept)
     assert found["gap=infinite"]["max_over_mean"] == pytest.approx(found["ecmp"]["max_over_mean"], rel=0.01)
-    assert found["gap=infinite"]["completion_us"] == pytest.approx(found["ecmp"]["completion_us"], rel=0.05)
+    assert found["gap=infinite"]["completion_us"] == pytest.approx(found["ecmp"]["completion_us"], rel=0.1)
 
 
 def test_by_load_nobody_stays_on_the_slow_uplink(swept: Run) -> None:

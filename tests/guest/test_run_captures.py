@@ -152,14 +152,14 @@ def test_a_window_a_length_and_an_event_are_in_the_file(broken: Run) -> None:
     assert begin_ns + 50_000 < stamps[-1] < end_ns
     assert max(int(length) for _, length, *_ in found) == 96
     said = [comment[0].split(",")[0] for _, _, *comment in found if comment and comment[0].startswith("event")]
-    assert said[0] == "event at 150.001 us: link leaf1-spine1 down"
+    assert said[0] == "event at 150.000 us: link leaf1-spine1 down"
 
 
 def test_tables_tell_what_a_step_sent_and_what_happened(incast: Run, broken: Run) -> None:
     steps = pcap_command(incast)
     for job in (1, 2, 3):
         assert f"job {job} incast step 0" in steps
-    assert "event at 150.001 us: link leaf1-spine1 down" in pcap_command(broken)
+    assert "event at 150.000 us: link leaf1-spine1 down" in pcap_command(broken)
 
 
 def pcap_command(run: Run) -> str:

@@ -35,7 +35,6 @@ def hot(sampled: Run) -> dict[str, list[int]]:
 def test_it_is_hard_on_the_port(unsampled: Run) -> None:
     """Or the tests below would compare little."""
     assert sum(link.drops for link in unsampled.results.links) > 100
-    assert len({row.time_us for row in unsampled.results.rows}) > 1
 
 
 def test_sampling_changes_no_result(unsampled: Run, sampled: Run) -> None:
