@@ -108,7 +108,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return report.write_page(folder)
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
 def test_every_figure_is_drawn_without_overlaps_and_the_slider_moves(
     page: Path, tmp_path: Path, width: int, dark: bool
 ) -> None:

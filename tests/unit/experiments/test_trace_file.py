@@ -36,6 +36,29 @@ def test_every_event_is_complete(run: RunFolder) -> None:
         assert NEEDED[event["ph"]] | {"name", "pid"} <= set(event), event
 
 
+def test_every_track_has_a_name_and_its_times_are_in_order(run: RunFolder) -> None:
+    trace_file.write_trace(run)
+    found = json.loads(run.trace.read_text())["traceEvents"]
+    named = {
+        kind: {
+            (event["pid"], event.get("tid") if kind == "thread_name" else None)
+            for event in found
+            if event["name"] == kind
+        }
+        for kind in ("process_name", "thread_name")
+    }
+    told = [event for event in found if event["ph"] != "M"]
+    assert {(event["pid"], None) for event in told} <= named["process_name"]
+    assert {(event["pid"], event["tid"]) for event in told if event["ph"] in "Xi"} <= named["thread_name"]
+    counters: dict[tuple[int, str], list[float]] = {}
+    for event in told:
+        assert event["ts"] >= 0
+        assert event.get("dur", 0) >= 0
+        if event["ph"] == "C":
+            counters.setdefault((event["pid"], event["name"]), []).append(event["ts"])
+    assert all(times == sorted(set(times)) for times in counters.values())
+
+
 def check_nesting(slices: Sequence[dict[str, Any]]) -> None:
     """On one thread a slice ends before another begins, or contains it."""
     threads: dict[tuple[int, int], list[tuple[float, float]]] = {}
