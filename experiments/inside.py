@@ -178,7 +178,7 @@ def _conclude(
         topology=lab.topology,
     )
     found = [*known, *capture.faults(), *sums, *timeline.missed(), *record_failures(lab), *slow]
-    record_results(lab, before.ports, found)
+    record_results(lab, before.ports, after.ports, found)
 
 
 def _capture(lab: Lab) -> Capture:

@@ -85,5 +85,5 @@ def _busiest(topology: "Topology", before: "Reading", now: "Reading") -> tuple[s
 
 
 def _direction(topology: "Topology", egress: str) -> str:
-    node = {end.name: end.node for end in topology.interfaces()}[egress]
-    return f"{node} > {topology.peer_of[egress].node}"
+    far = topology.peer_of[egress]
+    return f"{topology.peer_of[far.name].node} > {far.node}"

@@ -33,9 +33,11 @@ def record_failures(lab: "Lab") -> list[str]:
     return unrepaired(detections, hosts)
 
 
-def record_results(lab: "Lab", before: Mapping[str, Counters], other_faults: Sequence[str]) -> None:
-    """results.json, with everything that is the same for every experiment.  `before` is how it was before the run."""
-    links = _link_use(lab, before, lab.sample())
+def record_results(
+    lab: "Lab", before: Mapping[str, Counters], after: Mapping[str, Counters], other_faults: Sequence[str]
+) -> None:
+    """results.json, with everything that is the same for every experiment, from counters around the run."""
+    links = _link_use(lab, before, after)
     faults = (
         *verdict(topology=lab.topology, rows=lab.rows, links=links, sections=lab.sections),
         *lab.fabric.imbalances(),

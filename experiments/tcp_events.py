@@ -8,10 +8,12 @@ what was sent again; linux/Documentation/networking/snmp_counter.rst).
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from testbed.node import FabricHost
 from testbed.workers.counters import parse_protocols
+
+if TYPE_CHECKING:  # ranks read their own host's, and need no Mininet for it
+    from testbed.node import FabricHost
 
 _PROC_NET = Path("/proc/thread-self/net")
 
@@ -46,13 +48,18 @@ class TcpEvents:
             needless=extended["TCPDSACKRecv"],
         )
 
+    @classmethod
+    def here(cls) -> "TcpEvents":
+        """Of the network namespace that the calling thread is in, so far."""
+        return cls.parse(*((_PROC_NET / name).read_text() for name in ("snmp", "netstat")))
 
-def read_events(hosts: Iterable[FabricHost]) -> dict[str, TcpEvents]:
+
+def read_events(hosts: Iterable["FabricHost"]) -> dict[str, TcpEvents]:
     """Host -> its counters now."""
     found = {}
     for host in hosts:
         with host.entered():
-            found[host.name] = TcpEvents.parse(*((_PROC_NET / name).read_text() for name in ("snmp", "netstat")))
+            found[host.name] = TcpEvents.here()
     return found
 
 

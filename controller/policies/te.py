@@ -85,9 +85,7 @@ class _Planner:
     def __init__(
         self, situation: Situation, demand: Mapping[Flow, int], choices: Mapping[Flow, Sequence[Path]]
     ) -> None:
-        self._rates = {
-            name: situation.slowed.get(link.name, link.rate_bps) for name, link in situation.topology.link_of.items()
-        }
+        self._rates = situation.rate_bps
         self._demand, self._choices = demand, choices
         self._load: dict[str, int] = defaultdict(int)
         self.chosen: dict[Flow, Path] = {}

@@ -27,8 +27,7 @@ class Sampling:
     """The period is the first; it doubles whenever there are `most_samples`."""
     idle: bool = False
     """Nothing is sampled, but the sampler's process and sockets are made as if it were: each draws from the guest's
-    seeded random numbers, which TCP's ports and sequence numbers come from as well.  Without them, `--sample off` would
-    be another run (measured: an all-reduce whose links carried one packet more or less).
+    seeded random numbers, which TCP's sequence numbers come from as well.
     """
 
     def most_samples(self, ports: int) -> int | None:

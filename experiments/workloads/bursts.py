@@ -9,9 +9,8 @@ A burst begins `pause_ns` after the reply to the one before, so a flow that wait
 import socket
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
-from testbed.workers.counters import parse_protocols
+from experiments.tcp_events import TcpEvents
 from testbed.workers.rank import Rank
 from topologies.errors import RunFailed
 
@@ -71,7 +70,7 @@ def program(rank: Rank, bursts: Bursts) -> list[Series]:
 def _series(rank: Rank, bursts: Bursts, connection: socket.socket, label: str, *, sends: bool) -> Series:
     rank.line_up(label)
     rank.line_up(f"start {label}")
-    before, start_ns, each = _counters(), time.monotonic_ns(), []
+    before, start_ns, each = TcpEvents.here(), time.monotonic_ns(), []
     content = memoryview(bytearray(bursts.size_bytes))
     for _ in range(bursts.count):
         with rank.operation("burst", bursts.size_bytes) as span:
@@ -87,15 +86,15 @@ def _series(rank: Rank, bursts: Bursts, connection: socket.socket, label: str, *
             time.sleep(bursts.pause_ns / 1e9)
     end_ns = time.monotonic_ns()
     rank.line_up(f"end {label}")
-    reordered, again, spurious = (after - first for after, first in zip(_counters(), before, strict=True))
+    seen = TcpEvents.here() - before
     return Series(
         label=label,
         start_ns=start_ns,
         end_ns=end_ns,
         burst_ns=tuple(each),
-        reordered=reordered,
-        retransmitted=again,
-        spurious=spurious,
+        reordered=seen.out_of_order,
+        retransmitted=seen.retransmitted,
+        spurious=seen.needless,
     )
 
 
@@ -106,10 +105,3 @@ def _take(connection: socket.socket, into: memoryview) -> None:
         if count == 0:
             raise RunFailed(f"a burst ended after {at} of {len(into)} bytes")
         at += count
-
-
-def _counters(proc_net: Path = Path("/proc/thread-self/net")) -> tuple[int, int, int]:
-    """Reordered arrivals, segments sent again, needless ones among them, of this host so far."""
-    protocols, extensions = (parse_protocols((proc_net / name).read_text()) for name in ("snmp", "netstat"))
-    tcp = extensions["TcpExt"]
-    return tcp["TCPOFOQueue"], protocols["Tcp"]["RetransSegs"], tcp["TCPDSACKRecv"]
